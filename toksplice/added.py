@@ -1,0 +1,36 @@
+"""Added tokens, as far as a cut beside them must know.
+
+The reference cuts a text at its added tokens before anything else, leftmost and longest first. A cut that
+no occurrence of any added token touches is the same to that search from either side, so the one question
+asked here is: does an occurrence of some content span or touch position c? (Rule R5 of docs/exactness.md
+lets more cuts pass; this is its simple, stricter form.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class AddedTokens:
+    """The added tokens of one tokenizer.json."""
+
+    def __init__(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        kept = [e for e in entries if e["content"]]
+        self.longest: int = max((len(e["content"]) for e in kept), default=0)
+        #: Some token swallows the white space to its left, which can reach back to a cut.
+        self.strips_left: bool = any(e.get("lstrip") for e in kept)
+        #: Some token is matched after normalization, so the text beside a cut must be left alone by it.
+        self.match_normalized: bool = any(e.get("normalized") for e in kept)
+        self._by_first: dict[str, list[str]] = defaultdict(list)
+        for entry in kept:
+            self._by_first[entry["content"][0]].append(entry["content"])
+
+    def touch(self, text: str, cut: int) -> bool:
+        """True when an occurrence [u, v) of a content in `text` has u <= cut <= v."""
+        for start in range(max(0, cut - self.longest), min(cut + 1, len(text))):
+            for content in self._by_first.get(text[start], ()):
+                if start + len(content) >= cut and text.startswith(content, start):
+                    return True
+        return False

@@ -1,0 +1,87 @@
+"""Session bytes: a versioned, checksummed form of a session's state.
+
+Layout, little-endian: magic "TSPL", version u8, flags u8 (bit 0: add_special_tokens), 2 bytes 0,
+fingerprint (32 bytes), text bytes u64, tokens u64, then the UTF-8 text and three columns (ids, distance of each
+start from the one before, length of each span), each as an item size u8 and the items; last a BLAKE2b-128 of
+all that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from toksplice.errors import SnapshotError
+from toksplice.reference import U32, Encoded
+
+VERSION = 1
+_HEADER = struct.Struct("<4sBBxx32sQQ")
+_DIGEST_BYTES = 16
+_MAGIC = b"TSPL"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a snapshot holds: UTF-8 `text` and its core `tokens`."""
+
+    fingerprint: str
+    add_special_tokens: bool
+    text: bytes
+    tokens: Encoded
+
+
+def dump(state: State) -> bytes:
+    """The bytes of a state."""
+    tokens = state.tokens
+    header = _HEADER.pack(
+        _MAGIC,
+        VERSION,
+        int(state.add_special_tokens),
+        bytes.fromhex(state.fingerprint),
+        len(state.text),
+        len(tokens),
+    )
+    steps = np.diff(tokens.starts, prepend=np.uint32(0))
+    parts = [header, state.text, _pack(tokens.ids), _pack(steps), _pack(tokens.ends - tokens.starts)]
+    body = b"".join(parts)
+    return body + _digest(body)
+
+
+def parse(data: bytes) -> State:
+    """The state of some bytes; raises `SnapshotError` when they are damaged or of another version."""
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if len(body) < _HEADER.size or _digest(body) != digest:
+        raise SnapshotError("the session bytes are damaged: wrong checksum")
+    magic, version, flags, fingerprint, text_bytes, count = _HEADER.unpack_from(body)
+    if magic != _MAGIC or version != VERSION:
+        raise SnapshotError(f"session bytes of version {version}; this library reads {VERSION}")
+    at = _HEADER.size + text_bytes
+    columns: list[U32] = []
+    for _ in range(3):
+        column, at = _unpack(body, at, count)
+        columns.append(column)
+    ids, steps, lengths = columns
+    starts = np.cumsum(steps, dtype=np.uint32)
+    text = body[_HEADER.size : _HEADER.size + text_bytes]
+    return State(fingerprint.hex(), bool(flags & 1), text, Encoded(ids, starts, starts + lengths))
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
+def _pack(values: U32) -> bytes:
+    """Items in the fewest bytes that hold the largest."""
+    largest = int(values.max(initial=0))
+    size = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
+    return bytes([size]) + values.astype(f"<u{size}").tobytes()
+
+
+def _unpack(body: bytes, at: int, count: int) -> tuple[U32, int]:
+    size = body[at]
+    stop = at + 1 + size * count
+    values = np.frombuffer(body[at + 1 : stop], dtype=f"<u{size}").astype(np.uint32)
+    return values, stop

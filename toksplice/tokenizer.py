@@ -1,0 +1,81 @@
+"""A tokenizer: the reference, its identity, and what is known about cutting its texts."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from toksplice.buffers import TokenBuffer
+from toksplice.errors import TokenizerError
+from toksplice.fingerprint import fingerprint, parse
+from toksplice.plan import Explanation, RouteC, plan
+from toksplice.reference import U32, Encoded, Reference, Specials, encode_utf8
+from toksplice.session import Session
+
+
+class Tokenizer:
+    """An exact tokenizer over one tokenizer.json. Thread-safe; sessions of it are independent."""
+
+    def __init__(self, data: bytes, *, name: str = "") -> None:
+        config = parse(data)
+        self.name = name
+        self.fingerprint = fingerprint(data)
+        self.reference = Reference(data.decode("utf-8", "surrogatepass"))
+        # Taken apart now, so that an odd file is refused at load; analysed at the first session.
+        self._config = {key: config.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+
+    @functools.cached_property
+    def _plan(self) -> tuple[RouteC | None, Explanation]:
+        found = plan(self._config)
+        self._config = {}  # the vocabulary is large, and the reference has its own
+        return found
+
+    @property
+    def route(self) -> RouteC | None:
+        """What route C needs, or None when every edit takes route D."""
+        return self._plan[0]
+
+    def explain(self) -> Explanation:
+        """Which routes serve this tokenizer, and why."""
+        return self._plan[1]
+
+    @functools.cached_property
+    def specials(self) -> Specials:
+        """The ids put around a text by `add_special_tokens`; raises `TokenizerError` when they depend on it."""
+        found = self.reference.specials()
+        if found is None:
+            raise TokenizerError("the post-processor does more than put ids around a text")
+        return found
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> U32:
+        """The reference's ids of `text`, u32; raises `TextError`, `ReferenceFailedError`."""
+        encode_utf8(text)
+        return self.reference.ids(text, add_special_tokens=add_special_tokens)
+
+    def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session:
+        """A session that begins with `text`, encoded in full by the reference."""
+        data = encode_utf8(text)
+        tokens = self.reference.encode(text)
+        return Session(self, data, tokens, add_special_tokens=add_special_tokens)
+
+    def with_specials(self, tokens: Encoded, *, add_special_tokens: bool) -> TokenBuffer:
+        """The tokens of a text with the special ones around them when they are asked for."""
+        if not add_special_tokens:
+            return TokenBuffer(tokens, (), ())
+        return TokenBuffer(tokens, self.specials.prefix, self.specials.suffix)
+
+
+def load(source: str | Path | bytes, *, name: str = "") -> Tokenizer:
+    """Load a Hugging Face tokenizer.json, by path or by content; raises `TokenizerError`.
+
+    >>> tokenizer = load("tokenizer.json")                                          # doctest: +SKIP
+    >>> session = tokenizer.session("Hello")                                        # doctest: +SKIP
+    >>> session.append(", world").ids                                               # doctest: +SKIP
+    """
+    if isinstance(source, bytes):
+        return Tokenizer(source, name=name)
+    try:
+        data = Path(source).read_bytes()
+    except OSError as error:
+        raise TokenizerError(f"cannot read {source}: {error.strerror}") from error
+    return Tokenizer(data, name=name or Path(source).stem)
