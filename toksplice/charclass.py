@@ -160,7 +160,7 @@ def _cached(what: str, probe: Callable[[], Bits]) -> Bits:
         packed = np.load(path, allow_pickle=False)
         if packed.dtype == np.uint8 and packed.shape == (PROBED // 8,):
             return np.unpackbits(packed).astype(np.bool_)
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError):
         pass  # not there, or damaged: probe again
     bits = probe()
     _store(path, np.packbits(bits))

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from toksplice.added import AddedTokens
-from toksplice.charclass import Bits, class_bits, inert_bits
+from toksplice.charclass import PROBED, Bits, class_bits, inert_bits
 from toksplice.pattern import Chars, Concat, Node, UnsupportedPatternError, literal, parse
 from toksplice.sync import Level, SyncTable, build, isolated_leaf
 
@@ -150,7 +152,6 @@ def _longest_token(model: Mapping[str, Any]) -> int:
 
 
 def _python_white() -> Bits:
-    bits = class_bits(r"\s").copy()
-    for point in range(len(bits)):
-        bits[point] |= chr(point).isspace()
+    bits = np.zeros(PROBED, dtype=np.bool_)
+    bits[[point for point in range(PROBED) if chr(point).isspace()]] = True
     return bits

@@ -134,9 +134,7 @@ class _Window:
         keep_from = self._first_right() + right.start + right.offset if right is not _WHOLE_SIDE else total
         stop = right.start if right is not _WHOLE_SIDE else len(self.tokens)
         middle, moved = slice(left.stop, stop), np.uint32(self.low)
-        tokens = Encoded(
-            self.tokens.ids[middle], self.tokens.starts[middle] + moved, self.tokens.ends[middle] + moved
-        )
+        tokens = Encoded(self.tokens.ids[middle], self.tokens.starts[middle] + moved, self.tokens.ends[middle] + moved)
         size = max(len(self.left), len(self.right))
         certificate = Certificate(size, doublings, left.tokens, left.chars, right.tokens, right.chars)
         return Repaired(keep_left, keep_from, tokens, certificate)

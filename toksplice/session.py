@@ -106,9 +106,7 @@ class Session:
     def to_bytes(self) -> bytes:
         """A snapshot for `from_bytes`, with a version and a checksum."""
         return snapshot.dump(
-            snapshot.State(
-                self._tokenizer.fingerprint, self._add_special_tokens, bytes(self._text), self._tokens.core
-            )
+            snapshot.State(self._tokenizer.fingerprint, self._add_special_tokens, bytes(self._text), self._tokens.core)
         )
 
     @classmethod

@@ -47,13 +47,13 @@ def dump(state: State) -> bytes:
     steps = np.diff(tokens.starts, prepend=np.uint32(0))
     parts = [header, state.text, _pack(tokens.ids), _pack(steps), _pack(tokens.ends - tokens.starts)]
     body = b"".join(parts)
-    return body + _digest(body)
+    return body + digest(body)
 
 
 def parse(data: bytes) -> State:
     """The state of some bytes; raises `SnapshotError` when they are damaged or of another version."""
-    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if len(body) < _HEADER.size or _digest(body) != digest:
+    body, claimed = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if len(body) < _HEADER.size or digest(body) != claimed:
         raise SnapshotError("the session bytes are damaged: wrong checksum")
     magic, version, flags, fingerprint, text_bytes, count = _HEADER.unpack_from(body)
     if magic != _MAGIC or version != VERSION:
@@ -69,7 +69,8 @@ def parse(data: bytes) -> State:
     return State(fingerprint.hex(), bool(flags & 1), text, Encoded(ids, starts, starts + lengths))
 
 
-def _digest(body: bytes) -> bytes:
+def digest(body: bytes) -> bytes:
+    """BLAKE2b-128 of the bytes before it."""
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
 
 

@@ -25,6 +25,8 @@ from toksplice.pattern import Chars, Choice, Concat, Look, Node, Repeat, Unsuppo
 
 #: More groups of characters than any known pattern makes; a pattern beyond it is refused.
 MAX_GROUPS = 200
+#: Likewise for character classes; a group's memberships are one 64-bit word.
+MAX_CLASSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,7 @@ def build(levels: Sequence[Level], never_left: Bits) -> SyncTable:
     classes = {source: bits for level in levels for source, bits in _leaf_bits(level).items()}
     groups, members = _group([*classes.values(), never_left])
     count = len(members)
-    masks = {
-        source: sum(1 << g for g in range(count) if members[g][i]) for i, source in enumerate(classes)
-    }
+    masks = {source: sum(1 << g for g in range(count) if members[g][i]) for i, source in enumerate(classes)}
     pairs = np.zeros((count + 1, count + 1), dtype=np.bool_)
     statuses = [_LevelPairs(level, masks) for level in levels]
     for x in range(count):
@@ -233,34 +233,43 @@ def _refuse_wide_folds(node: Node) -> None:
             for child in children:
                 _refuse_wide_folds(child)
         case Concat(items=items):
-            word = "".join(_plain(item) for item in items)
-            if "(?i:" in "".join(i.source for i in items if isinstance(i, Chars)):
-                if not literal_fold_is_plain(tuple(w for w in word.split("\0") if len(w) > 1)):
-                    raise UnsupportedPatternError("a literal whose case folding changes its length")
+            if not literal_fold_is_plain(_case_blind_words(items)):
+                raise UnsupportedPatternError("a literal whose case folding changes its length")
             for item in items:
                 _refuse_wide_folds(item)
         case _:
             return
 
 
-def _plain(node: Node) -> str:
-    """The character of a literal leaf; NUL for anything else."""
-    if not isinstance(node, Chars):
-        return "\0"
-    if node.literal is not None:
-        return node.literal
-    return node.source[4] if node.source.startswith("(?i:") else "\0"
+def _case_blind_words(items: Sequence[Node]) -> tuple[str, ...]:
+    """The stretches of literal leaves among `items`, if any leaf disregards case."""
+    leaves = [item if isinstance(item, Chars) else None for item in items]
+    if not any(leaf and leaf.source.startswith("(?i:") for leaf in leaves):
+        return ()
+    letters = (_letter(leaf) if leaf else "\0" for leaf in leaves)
+    return tuple(word for word in "".join(letters).split("\0") if len(word) > 1)
+
+
+def _letter(leaf: Chars) -> str:
+    """The character of a literal leaf; NUL for a class."""
+    if leaf.literal is not None:
+        return leaf.literal
+    return leaf.source[4] if leaf.source.startswith("(?i:") else "\0"
 
 
 def _group(classes: Sequence[Bits]) -> tuple[npt.NDArray[np.uint8], list[tuple[bool, ...]]]:
     """Group code points by the classes that hold them: group numbers and each group's memberships."""
-    signatures, inverse = np.unique(np.stack(classes), axis=1, return_inverse=True)
-    count = signatures.shape[1]
-    if count > MAX_GROUPS:
+    if len(classes) > MAX_CLASSES:
+        raise UnsupportedPatternError(f"more than {MAX_CLASSES} character classes")
+    codes = np.zeros(PROBED, dtype=np.uint64)
+    for i, bits in enumerate(classes):
+        codes |= bits.astype(np.uint64) << np.uint64(i)
+    signatures, inverse = np.unique(codes, return_inverse=True)
+    if len(signatures) > MAX_GROUPS:
         raise UnsupportedPatternError(f"more than {MAX_GROUPS} groups of characters")
-    groups = np.full(PROBED + 1, count, dtype=np.uint8)
-    groups[:PROBED] = inverse.reshape(-1)
-    return groups, [tuple(bool(b) for b in signatures[:, g]) for g in range(count)]
+    groups = np.full(PROBED + 1, len(signatures), dtype=np.uint8)
+    groups[:PROBED] = inverse
+    return groups, [tuple(bool(int(code) >> i & 1) for i in range(len(classes))) for code in signatures]
 
 
 def isolated_leaf(config_json: str, *, runs: bool) -> Level:

@@ -1,0 +1,67 @@
+"""tokenize.health and tokenize.control: what workers say of themselves, and what operators tell them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from schemas.kinds import Bool, Fraction, Int, ListOf, MapOf, Str
+from schemas.message import Field, Message, Nested, Record
+
+#: `Control.tokenizer` for a record that holds for every tokenizer without one of its own.
+ALL_TOKENIZERS: Final = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStats(Message):
+    """Answers of one path since the worker started, and their recent latency in microseconds."""
+
+    count: int
+    p50_us: int
+    p99_us: int
+
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("count", Int(), "Requests answered since the worker started.", "yes"),
+        Field("p50_us", Int(), "Median microseconds of the recent ones.", "yes"),
+        Field("p99_us", Int(), "99th percentile of the same.", "yes"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health(Record):
+    """A worker's heartbeat. `time_ms` is epoch milliseconds; the record's key is `worker`."""
+
+    worker: str
+    kind: str
+    tokenizers: tuple[str, ...] = ()
+    queue_depth: int = 0
+    time_ms: int
+    ready: bool
+    detail: str = ""
+    paths: dict[str, PathStats] = field(default_factory=dict)
+
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("worker", Str("worker_bytes", least=1), "Id of the worker.", "yes"),
+        Field("kind", Str("reason_bytes", least=1), "What it is, such as `repair-worker`.", "yes"),
+        Field("tokenizers", ListOf(Str("tokenizer_bytes", least=1)), "Tokenizers that it serves."),
+        Field("queue_depth", Int(), "Records read and not yet finished."),
+        Field("time_ms", Int(), "Epoch milliseconds of this heartbeat.", "yes"),
+        Field("ready", Bool(), "Whether it takes work.", "yes"),
+        Field("detail", Str("message_bytes"), "Why it is not ready, for people."),
+        Field("paths", MapOf(Nested(PathStats)), "Counts and latencies by path."),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control(Record):
+    """A switch that every worker follows. The record's key is `tokenizer`: a fingerprint, or "*" for all."""
+
+    tokenizer: str
+    breaker_open: bool
+    sampling: float
+
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("tokenizer", Str("tokenizer_bytes", least=1), 'A fingerprint, or "*" for all others.', "yes"),
+        Field("breaker_open", Bool(), "true: no splicing; every request is encoded in full.", "yes"),
+        Field("sampling", Fraction(), "Share of answers that are checked against the reference.", "yes"),
+    )

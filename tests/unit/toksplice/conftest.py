@@ -1,0 +1,18 @@
+"""Tokenizers for the library's tests."""
+
+from __future__ import annotations
+
+import pytest
+from families import family
+
+from toksplice import Tokenizer
+
+
+@pytest.fixture
+def gpt2() -> Tokenizer:
+    return family("gpt2")
+
+
+@pytest.fixture
+def qwen() -> Tokenizer:
+    return family("qwen")
