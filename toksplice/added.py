@@ -9,23 +9,29 @@ lets more cuts pass; this is its simple, stricter form.)
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
 class AddedTokens:
-    """The added tokens of one tokenizer.json."""
+    """The added tokens of one tokenizer.json; `normalize` is its normalizer, if it has one.
 
-    def __init__(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    A token marked "normalized" is looked for in its normalized form, so both of its forms count.
+    """
+
+    def __init__(self, entries: Iterable[Mapping[str, Any]], normalize: Callable[[str], str] | None = None) -> None:
         kept = [e for e in entries if e["content"]]
-        self.longest: int = max((len(e["content"]) for e in kept), default=0)
         #: Some token swallows the white space to its left, which can reach back to a cut.
         self.strips_left: bool = any(e.get("lstrip") for e in kept)
         #: Some token is matched after normalization, so the text beside a cut must be left alone by it.
         self.match_normalized: bool = any(e.get("normalized") for e in kept)
+        contents = {e["content"] for e in kept}
+        if normalize is not None:
+            contents |= {normalize(e["content"]) for e in kept if e.get("normalized")} - {""}
+        self.longest: int = max(map(len, contents), default=0)
         self._by_first: dict[str, list[str]] = defaultdict(list)
-        for entry in kept:
-            self._by_first[entry["content"][0]].append(entry["content"])
+        for content in contents:
+            self._by_first[content[0]].append(content)
 
     def touch(self, text: str, cut: int) -> bool:
         """True when an occurrence [u, v) of a content in `text` has u <= cut <= v."""

@@ -112,7 +112,7 @@ def _probe_alone(source: str) -> Bits:
 
 
 def _probe_inert(form: str) -> Bits:
-    normalizer = _normal_form(form)
+    normalizer = normal_form(form)
     # Compositions are canonical in every form; only what a character falls apart into differs.
     decomposer: Normalizer = NFKD() if form.startswith("NFK") else NFD()
     canonical = NFD()
@@ -135,7 +135,8 @@ def _probe_inert(form: str) -> Bits:
     return bits
 
 
-def _normal_form(form: str) -> Normalizer:
+def normal_form(form: str) -> Normalizer:
+    """The reference's normalizer of that name."""
     from tokenizers import normalizers  # the form is a class name there
 
     normalizer: Normalizer = getattr(normalizers, form)()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from toksplice.added import AddedTokens
-from toksplice.charclass import PROBED, Bits, class_bits, inert_bits
+from toksplice.charclass import PROBED, Bits, class_bits, inert_bits, normal_form
 from toksplice.pattern import Chars, Concat, Node, UnsupportedPatternError, literal, parse
 from toksplice.sync import Level, SyncTable, build, isolated_leaf
 
@@ -60,15 +60,16 @@ class Explanation:
 def plan(config: Mapping[str, Any]) -> tuple[RouteC | None, Explanation]:
     """Read a parsed tokenizer.json: the route C facts, or None when only the reference may serve it."""
     longest = _longest_token(config["model"])
-    added = AddedTokens(config.get("added_tokens") or ())
+    entries = config.get("added_tokens") or ()
     route: RouteC | None = None
     try:
         levels = tuple(_levels(config.get("pre_tokenizer")))
-        form = _normal_form(config.get("normalizer"))
+        form = _form(config.get("normalizer"))
         white = class_bits(r"\s") | _python_white()
         sync = build(levels, never_left=white | class_bits(r"\p{M}"))
         if not sync.pairs.any():
             raise NotUnderstoodError("the pre-tokenizer has no boundary that is certain")
+        added = AddedTokens(entries, normal_form(form).normalize_str if form else None)
         route = RouteC(sync, inert_bits(form) if form else None, white, added, longest)
         reason = "the boundaries of the pre-tokenizer were proved from its patterns"
     except (NotUnderstoodError, UnsupportedPatternError) as error:
@@ -80,7 +81,7 @@ def plan(config: Mapping[str, Any]) -> tuple[RouteC | None, Explanation]:
         normalizer=" + ".join(s["type"] for s in _steps(config.get("normalizer"), "normalizers")) or "none",
         synchronising_pairs=int(route.sync.pairs.sum()) if route else 0,
         longest_token_chars=longest,
-        added_tokens=len(config.get("added_tokens") or ()),
+        added_tokens=len(entries),
     )
 
 
@@ -93,7 +94,7 @@ def _steps(config: Mapping[str, Any] | None, member: str) -> list[Mapping[str, A
     return [step for child in config[member] for step in _steps(child, member)]
 
 
-def _normal_form(config: Mapping[str, Any] | None) -> str | None:
+def _form(config: Mapping[str, Any] | None) -> str | None:
     steps = _steps(config, "normalizers")
     if not steps:
         return None

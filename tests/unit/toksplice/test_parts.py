@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toksplice.added import AddedTokens
 from toksplice.buffers import Column
-from toksplice.charclass import PROBED, class_bits, inert_bits, literal_fold_is_plain
+from toksplice.charclass import PROBED, class_bits, inert_bits, literal_fold_is_plain, normal_form
 from toksplice.reference import char_starts
 from toksplice.textview import back, common_prefix, common_suffix, forward
 
@@ -142,3 +142,11 @@ def test_probes_survive_a_damaged_or_missing_cache(tmp_path: Path, monkeypatch: 
     class_bits.cache_clear()
     assert np.array_equal(class_bits(r"\p{Lu}"), first)
     class_bits.cache_clear()
+
+
+def test_a_normalized_token_counts_in_both_forms() -> None:
+    entries = [{"content": "e\u0301", "normalized": True}]
+    tokens = AddedTokens(entries, normalize=normal_form("NFC").normalize_str)
+    assert tokens.touch("xé", 1)
+    assert tokens.touch("xe\u0301", 2)
+    assert not AddedTokens(entries).touch("xé", 1)
