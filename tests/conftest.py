@@ -1,0 +1,84 @@
+"""Fixtures for tests that need a broker.
+
+- `broker_factory`: once on the memory broker and once, marked `broker`, on a real Apache Kafka.
+  `await broker_factory()` gives a started broker; called again, another client of the same cluster.
+  Everything is stopped after the test. No test sees another one's topics or groups: on Kafka the factory
+  has a namespace of its own.
+- `broker`: `await broker_factory()`.
+- `memory_factory`, `kafka_factory`: the same, on one of the two only.
+- `kafka_bootstrap`: `host:port` of the session's Kafka server. Skips where Java, Maven or the jars are
+  missing, and says which.
+
+A process that a test starts reaches the factory's cluster with `kafka_factory.environ()` and
+`kafka_factory.url`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+
+import pytest
+from broker_factories import BrokerFactory, KafkaFactory, MemoryFactory
+from kafka_server import KafkaMissingError, KafkaServer
+
+from pipeline.ports import Broker
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """The session's Kafka server."""
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"))
+    try:
+        server.start()
+    except KafkaMissingError as missing:
+        pytest.skip(f"no Kafka to test against: {missing}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(kafka_server: KafkaServer) -> str:
+    """`host:port` of the session's Kafka server."""
+    return kafka_server.bootstrap
+
+
+@pytest.fixture
+async def memory_factory() -> AsyncIterator[MemoryFactory]:
+    """Brokers on a fresh memory cluster."""
+    factory = MemoryFactory()
+    yield factory
+    await factory.close()
+
+
+@pytest.fixture
+async def kafka_factory(kafka_server: KafkaServer) -> AsyncIterator[KafkaFactory]:
+    """Brokers in a fresh namespace of the session's Kafka server."""
+    factory = KafkaFactory(kafka_server)
+    yield factory
+    await factory.close()
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.broker)])
+async def broker_factory(request: pytest.FixtureRequest) -> AsyncIterator[BrokerFactory]:
+    """Brokers on either adapter."""
+    in_memory = request.param == "memory"
+    factory = MemoryFactory() if in_memory else KafkaFactory(request.getfixturevalue("kafka_server"))
+    yield factory
+    await factory.close()
+
+
+@pytest.fixture
+async def broker(broker_factory: BrokerFactory) -> Broker:
+    """A started broker on either adapter."""
+    return await broker_factory()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the Kafka log with the failure of a test that used the server."""
+    report = yield
+    used = getattr(item, "funcargs", {})
+    factory = used.get("broker_factory") or used.get("kafka_factory")
+    if report.failed and isinstance(factory, KafkaFactory):
+        report.sections.append(("Kafka log", factory.server.log_tail()))
+    return report
