@@ -1,0 +1,210 @@
+"""Traces over several hops, what is in them and what must not be, metrics, and telemetry that is off."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from chassis_kit import ScriptedService, make_worker, read, request, running, started_broker, write
+from opentelemetry.sdk.metrics.export import HistogramDataPoint
+from opentelemetry.sdk.trace import ReadableSpan
+
+from pipeline.instruments import DURATION_BUCKETS_S
+from pipeline.ports import Record
+from pipeline.settings import TelemetrySettings
+from pipeline.telemetry import SpanKind, Telemetry
+from schemas.codes import Code
+from schemas.reply import Reply
+from schemas.topics import REPAIR, REPLIES, REQUESTS
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+HEADERS = (
+    ("traceparent", f"00-{TRACE}-{PARENT}-01".encode()),
+    ("tracestate", b"vendor=1"),
+    ("correlation-id", b"c1"),
+)
+
+
+class Classifier(ScriptedService):
+    async def handle(self, record: Record) -> None:
+        await self.ctx.forward(REPAIR, record, b"work", tenant="acme", session_id="secret-session")
+
+
+class Repairer(ScriptedService):
+    kind = "repair-worker"
+    topics = (REPAIR,)
+    group = "repairers"
+
+    async def handle(self, record: Record) -> None:
+        with self.ctx.telemetry.span("splice"):
+            reply = Reply.failure("r1", Code.OVERLOADED, "", tenant="acme", session_id="secret-session")
+            await self.ctx.reply(record, reply, received_us=0)
+
+
+async def test_one_request_is_one_trace_over_every_hop() -> None:
+    telemetry = Telemetry.in_memory()
+    classifier, repairer = Classifier(), Repairer()
+    async with (
+        started_broker() as broker,
+        running(make_worker(broker, classifier, telemetry=telemetry)),
+        running(make_worker(broker, repairer, telemetry=telemetry)),
+    ):
+        await write(broker, request().encode(), headers=HEADERS)
+        [reply] = await read(broker, REPLIES, 1)
+        await broker.commits.until(lambda commits: any(s.topic == REPAIR for c in commits for s in c))
+    assert not classifier.ctx._spans
+    assert not repairer.ctx._spans
+    spans = {span.name: span for span in telemetry.finished_spans()}
+    chain = [
+        f"process {REQUESTS}",
+        f"send {REPAIR}",
+        f"process {REPAIR}",
+        f"send {REPLIES}",
+    ]
+    assert set(spans) == {*chain, "splice"}
+    parent = PARENT
+    for name in chain:
+        span = spans[name]
+        assert span.context is not None
+        assert span.parent is not None
+        assert f"{span.context.trace_id:032x}" == TRACE
+        assert f"{span.parent.span_id:016x}" == parent
+        parent = f"{span.context.span_id:016x}"
+    headers = dict(reply.headers)
+    assert headers["traceparent"] == f"00-{TRACE}-{parent}-01".encode()
+    assert headers["tracestate"] == b"vendor=1"
+    assert headers["correlation-id"] == b"c1"
+    splice = spans["splice"]
+    assert splice.parent is not None
+    assert splice.parent.span_id == spans[f"process {REPAIR}"].get_span_context().span_id
+    check_attributes(spans, telemetry)
+
+
+def check_attributes(spans: dict[str, ReadableSpan], telemetry: Telemetry) -> None:
+    process, send = spans[f"process {REPAIR}"], spans[f"send {REPAIR}"]
+    partition = str(dict(send.attributes or {})["messaging.destination.partition.id"])
+    assert process.kind is SpanKind.CONSUMER
+    assert dict(process.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": REPAIR,
+        "messaging.destination.partition.id": partition,
+        "messaging.consumer.group.name": "repairers",
+        "messaging.kafka.offset": 0,
+        "messaging.message.body.size": 4,
+    }
+    assert send.kind is SpanKind.PRODUCER
+    conversation = dict(send.attributes or {})["messaging.message.conversation_id"]
+    assert conversation == telemetry.conversation_id("acme", "secret-session")
+    everything = "".join(span.to_json() for span in spans.values())
+    assert "secret-session" not in everything
+    assert "private words" not in everything
+    assert send.resource.attributes["service.name"] == "toksplice-test"
+    assert send.resource.attributes["service.instance.id"] == "test"
+
+
+async def test_failures_are_named_in_spans_without_their_text() -> None:
+    telemetry = Telemetry.in_memory()
+
+    async def handler(record: Record) -> None:
+        raise RuntimeError("private words")
+
+    async with (
+        started_broker() as broker,
+        running(make_worker(broker, ScriptedService(handler), telemetry=telemetry)),
+    ):
+        await write(broker, request().encode())
+        await broker.committed(1)
+    with pytest.raises(ZeroDivisionError), telemetry.span("mine"):
+        raise ZeroDivisionError("private words")
+    spans = telemetry.finished_spans()
+    assert "private words" not in "".join(span.to_json() for span in spans)
+    failed = {span.name: (span.attributes or {}).get("error.type") for span in spans}
+    assert failed == {f"process {REQUESTS}": "RuntimeError", f"send {REPLIES}": None, "mine": "ZeroDivisionError"}
+
+
+async def test_durations_fit_their_buckets_and_point_to_their_trace() -> None:
+    telemetry = Telemetry.in_memory()
+    async with (
+        started_broker() as broker,
+        running(make_worker(broker, Repairer(), telemetry=telemetry)),
+    ):
+        await write(broker, b"work", topic=REPAIR, headers=HEADERS)
+        await broker.committed(1, topic=REPAIR)
+    [point] = telemetry.metric_points("toksplice.request.duration")
+    assert isinstance(point, HistogramDataPoint)
+    assert tuple(point.explicit_bounds) == DURATION_BUCKETS_S
+    assert (DURATION_BUCKETS_S[0], DURATION_BUCKETS_S[-1]) == (0.00005, 60.0)
+    [exemplar] = point.exemplars
+    assert f"{exemplar.trace_id:032x}" == TRACE
+
+
+def test_a_session_is_a_keyed_hash() -> None:
+    one, two = Telemetry.disabled(), Telemetry.disabled()
+    assert one.conversation_id("t", "s") == one.conversation_id("t", "s")
+    assert one.conversation_id("t", "s") != two.conversation_id("t", "s")
+    assert one.conversation_id("t", "s") != one.conversation_id("ts", "")
+    assert one.conversation_id("t", "") == ""
+
+
+@pytest.mark.parametrize("headers", [HEADERS, (), (("traceparent", b"nonsense"),)])
+async def test_telemetry_that_is_off_starts_nothing_and_passes_traces_on(
+    headers: tuple[tuple[str, bytes], ...],
+) -> None:
+    threads = set(threading.enumerate())
+    telemetry = Telemetry.create(TelemetrySettings(), kind="classifier")
+    async with (
+        started_broker() as broker,
+        running(make_worker(broker, Classifier(), telemetry=telemetry)),
+    ):
+        await write(broker, b"x", headers=headers)
+        [record] = await read(broker, REPAIR, 1)
+    assert dict(record.headers) == dict(headers)
+    assert set(threading.enumerate()) == threads
+    assert telemetry.finished_spans() == ()
+    assert telemetry.metric_points("toksplice.requests") == []
+    telemetry.shutdown()
+
+
+@contextmanager
+def collector() -> Iterator[tuple[str, dict[str, bytes]]]:
+    """An OTLP/HTTP collector on loopback; yields its address and what each path was sent last."""
+    received: dict[str, bytes] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_request(self, code: object = None, size: object = None) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/", received
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_with_an_endpoint_spans_and_metrics_are_exported() -> None:
+    with collector() as (endpoint, received):
+        settings = TelemetrySettings(otlp_endpoint=endpoint, conversation_key="k")
+        telemetry = Telemetry.create(settings, kind="repair-worker", instance="i-1")
+        again = Telemetry.create(settings, kind="classifier")
+        assert telemetry.conversation_id("t", "s") == again.conversation_id("t", "s")
+        with telemetry.span("work"):
+            telemetry.requests.add(1, {"path": "repair"})
+        telemetry.shutdown()
+        again.shutdown()
+    assert b"toksplice-repair-worker" in received["/v1/traces"]
+    assert b"toksplice.requests" in received["/v1/metrics"]
