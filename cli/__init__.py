@@ -1,0 +1,1 @@
+"""The `toksplice` command: one thin module per command; `cli.wiring` builds what the commands run."""

@@ -1,0 +1,189 @@
+"""From the samples of a replay to the numbers that are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from cli.replay_check import Verdict
+from cli.replay_run import Recording, Sample
+from schemas.reply import Path, Route
+
+MAX_MISMATCHES = 20
+"""Mismatches that are listed; all are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One way in which requests were answered. Times are the client's, in microseconds."""
+
+    path: str
+    route: str
+    requests: int
+    share: float
+    p50_us: int
+    p99_us: int
+    delivered_chars: int
+    encoded_chars: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All numbers of one replay; `as_dict` is what --json writes.
+
+    `spliced_after_first` is the share of certified splices among the requests after each session's first.
+    `reference_s` is the estimated time of the reference for every whole text; `tokenize_s` is what the workers
+    took. None where nothing was measured.
+    """
+
+    tokenizer: str
+    fingerprint: str
+    broker: str
+    sessions: int
+    requests: int
+    failed: int
+    wall_s: float
+    rows: tuple[Row, ...]
+    context_chars: int
+    delivered_chars: int
+    encoded_chars: int | None
+    spliced_after_first: float | None
+    tokenize_s: float
+    reference_s: float | None
+    speed_up: float | None
+    checked: int
+    checked_from_cache: int
+    reference_failed: int
+    mismatches: int
+
+    @property
+    def ok(self) -> bool:
+        """Every request was answered, and no answer differs from the reference's."""
+        return self.mismatches == 0 and self.failed == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def summarize(
+    recording: Recording,
+    verdict: Verdict | None,
+    *,
+    tokenizer: str,
+    fingerprint: str,
+    broker: str,
+    reference_s: float | None,
+) -> Summary:
+    """Put the numbers of one replay together."""
+    samples = recording.samples
+    groups: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault((sample.path, sample.route), []).append(sample)
+    rows = [_row(path, route, group, len(samples)) for (path, route), group in groups.items()]
+    rows.sort(key=lambda row: -row.requests)
+    later = [sample for sample in samples if sample.number > 0]
+    tokenize_s = sum(sample.tokenize_us for sample in samples) / 1e6
+    return Summary(
+        tokenizer=tokenizer,
+        fingerprint=fingerprint,
+        broker=broker,
+        sessions=recording.sessions,
+        requests=len(samples) + recording.failed,
+        failed=recording.failed,
+        wall_s=recording.wall_s,
+        rows=tuple(rows),
+        context_chars=sum(sample.context_chars for sample in samples),
+        delivered_chars=sum(sample.delivered_chars for sample in samples),
+        encoded_chars=_encoded(samples),
+        spliced_after_first=sum(map(is_splice, later)) / len(later) if later else None,
+        tokenize_s=tokenize_s,
+        reference_s=reference_s,
+        speed_up=reference_s / tokenize_s if reference_s and tokenize_s else None,
+        checked=verdict.checked if verdict else 0,
+        checked_from_cache=verdict.cached if verdict else 0,
+        reference_failed=verdict.reference_failed if verdict else 0,
+        mismatches=len(verdict.mismatches) if verdict else 0,
+    )
+
+
+def is_splice(sample: Sample) -> bool:
+    """True for an answer made from the session's state and a certificate, not by encoding the whole text."""
+    return sample.path == Path.REPAIR and sample.route not in ("", Route.D)
+
+
+def table(summary: Summary) -> Table:
+    """The rows for a terminal."""
+    title = f"{summary.sessions} sessions, {summary.requests:,} requests, {summary.tokenizer}"
+    result = Table(title=title)
+    for column in ("path", "route"):
+        result.add_column(column)
+    for column in ("requests", "share", "p50 ms", "p99 ms", "chars new", "tokenized"):
+        result.add_column(column, justify="right")
+    for row in summary.rows:
+        result.add_row(
+            row.path,
+            row.route,
+            f"{row.requests:,}",
+            f"{row.share:.1%}",
+            f"{row.p50_us / 1e3:,.2f}",
+            f"{row.p99_us / 1e3:,.2f}",
+            f"{row.delivered_chars:,}",
+            "?" if row.encoded_chars is None else f"{row.encoded_chars:,}",
+        )
+    return result
+
+
+def sentences(summary: Summary) -> list[str]:
+    """What the numbers say, one sentence each."""
+    said = []
+    if summary.spliced_after_first is not None:
+        said.append(
+            f"{summary.spliced_after_first:.2%} of the requests after each session's first were certified splices."
+        )
+    if summary.encoded_chars is not None:
+        again = summary.context_chars / max(1, summary.encoded_chars)
+        said.append(
+            f"{summary.delivered_chars:,} characters were new; {summary.encoded_chars:,} were tokenized, where "
+            f"tokenizing every request in full takes {summary.context_chars:,} ({again:,.1f} times as many)."
+        )
+    if summary.reference_s is not None and summary.speed_up is not None:
+        said.append(
+            f"Tokenizing took {summary.tokenize_s:,.2f} s in the workers; the reference would have taken "
+            f"{summary.reference_s:,.2f} s for the same texts (measured on a sample): "
+            f"{summary.speed_up:,.1f} times as long."
+        )
+    if summary.checked:
+        said.append(
+            f"{summary.checked:,} answers compared with the reference (whole ids, {summary.checked_from_cache:,} of "
+            f"them with cached results): {summary.mismatches:,} mismatches."
+        )
+    if summary.reference_failed:
+        said.append(f"The reference itself failed on {summary.reference_failed:,} texts.")
+    if summary.failed:
+        said.append(f"{summary.failed:,} requests failed.")
+    return said
+
+
+def _row(path: str, route: str, samples: Sequence[Sample], total: int) -> Row:
+    latencies = np.array([sample.latency_us for sample in samples])
+    return Row(
+        path=path,
+        route=route,
+        requests=len(samples),
+        share=len(samples) / total,
+        p50_us=int(np.percentile(latencies, 50)),
+        p99_us=int(np.percentile(latencies, 99)),
+        delivered_chars=sum(sample.delivered_chars for sample in samples),
+        encoded_chars=_encoded(samples),
+    )
+
+
+def _encoded(samples: Sequence[Sample]) -> int | None:
+    """Characters given to the reference; None when it is not known of every answer."""
+    known = [sample.encoded_chars for sample in samples if sample.encoded_chars is not None]
+    return sum(known) if len(known) == len(samples) else None
