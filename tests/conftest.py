@@ -6,6 +6,7 @@
   has a namespace of its own.
 - `broker`: `await broker_factory()`.
 - `memory_factory`, `kafka_factory`: the same, on one of the two only.
+- `running_pipeline_on_kafka`: every worker on Kafka, in this process.
 - `kafka_bootstrap`: `host:port` of the session's Kafka server. Skips where Java, Maven or the jars are
   missing, and says which.
 
@@ -16,12 +17,15 @@ A process that a test starts reaches the factory's cluster with `kafka_factory.e
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 
 import pytest
 from broker_factories import BrokerFactory, KafkaFactory, MemoryFactory
 from kafka_server import KafkaMissingError, KafkaServer
+from pipeline_kit import make_registry, make_services, running
 
 from pipeline.ports import Broker
+from pipeline.settings import WorkerSettings
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +75,20 @@ async def broker_factory(request: pytest.FixtureRequest) -> AsyncIterator[Broker
 async def broker(broker_factory: BrokerFactory) -> Broker:
     """A started broker on either adapter."""
     return await broker_factory()
+
+
+@pytest.fixture
+async def running_pipeline_on_kafka(
+    kafka_factory: KafkaFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[str]:
+    """Every worker in this process on Kafka, with the tokenizer "test"; gives the server's `host:port`.
+
+    A process that the test starts finds the namespace in its environment.
+    """
+    for name, value in kafka_factory.environ().items():
+        monkeypatch.setenv(name, value)
+    async with running(await kafka_factory(), make_services(make_registry(tmp_path)), settings=WorkerSettings()):
+        yield kafka_factory.server.bootstrap
 
 
 @pytest.hookimpl(wrapper=True)

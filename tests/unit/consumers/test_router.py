@@ -1,0 +1,142 @@
+"""Every row of the routing table, and that no other row exists."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from consumers.classifier.router import (
+    Answer,
+    Facts,
+    Forward,
+    GpuWorker,
+    Reason,
+    RouterSettings,
+    is_expired,
+    route,
+)
+from schemas.codes import Code
+from schemas.reply import Path
+from schemas.request import Op
+from schemas.topics import CPU, GPU, REPAIR
+
+NOW_MS = 1_000_000
+FINGERPRINT = "f" * 64
+SETTINGS = RouterSettings(gpu_text_bytes_min=2048, gpu_heartbeat_age_ms_max=15_000, gpu_queue_depth_max=10)
+
+
+def worker(
+    *, age_ms: int = 0, queue_depth: int = 0, ready: bool = True, fingerprints: tuple[str, ...] = (FINGERPRINT,)
+) -> GpuWorker:
+    return GpuWorker(
+        fingerprints=frozenset(fingerprints), queue_depth=queue_depth, time_ms=NOW_MS - age_ms, ready=ready
+    )
+
+
+def facts(op: Op = Op.TEXT, text_bytes: int = 5000, **fields: object) -> Facts:
+    return Facts(**({"op": op, "text_bytes": text_bytes, "fingerprint": FINGERPRINT} | fields))  # type: ignore[arg-type]
+
+
+CPU_ROW = {
+    reason: Forward(topic=CPU, path=Path.CPU, reason=reason)
+    for reason in (
+        Reason.SHORT_TEXT,
+        Reason.NO_GPU_WORKER,
+        Reason.GPU_STALE,
+        Reason.GPU_NOT_READY,
+        Reason.GPU_UNSUPPORTED,
+        Reason.GPU_OVERLOADED,
+    )
+}
+GPU_ROW = Forward(topic=GPU, path=Path.GPU, reason=Reason.LONG_TEXT)
+LIVE_ROW = Forward(topic=REPAIR, path=Path.REPAIR, reason=Reason.LIVE_SESSION)
+DELTA_ROW = Forward(topic=REPAIR, path=Path.REPAIR, reason=Reason.SESSION_OPERATION)
+EXPIRED_ROW = Answer(code=Code.EXPIRED, reason=Reason.EXPIRED)
+UNKNOWN_ROW = Answer(code=Code.UNKNOWN_TOKENIZER, reason=Reason.UNKNOWN_TOKENIZER)
+
+
+@pytest.mark.parametrize(
+    ("given", "live", "gpu", "expected"),
+    [
+        pytest.param(facts(deadline_ms=NOW_MS - 1), False, [worker()], EXPIRED_ROW, id="past its deadline"),
+        pytest.param(facts(deadline_ms=NOW_MS), False, [worker()], GPU_ROW, id="at its deadline"),
+        pytest.param(facts(deadline_ms=NOW_MS + 1), False, [worker()], GPU_ROW, id="before its deadline"),
+        pytest.param(facts(Op.APPEND, deadline_ms=NOW_MS - 1), True, [], EXPIRED_ROW, id="a delta past its deadline"),
+        pytest.param(facts(fingerprint=None), False, [worker()], UNKNOWN_ROW, id="unknown tokenizer"),
+        pytest.param(facts(fingerprint=None, deadline_ms=0), False, [], EXPIRED_ROW, id="the deadline comes first"),
+        pytest.param(facts(), True, [worker()], LIVE_ROW, id="text of a live session"),
+        pytest.param(facts(text_bytes=0), True, [], LIVE_ROW, id="empty text of a live session"),
+        pytest.param(facts(one_off=True), True, [worker()], GPU_ROW, id="a one-off is no session"),
+        pytest.param(facts(text_bytes=2048), False, [worker()], GPU_ROW, id="just long enough"),
+        pytest.param(facts(text_bytes=2047), False, [worker()], CPU_ROW[Reason.SHORT_TEXT], id="just too short"),
+        pytest.param(facts(text_bytes=0), False, [], CPU_ROW[Reason.SHORT_TEXT], id="empty text"),
+        pytest.param(facts(), False, [], CPU_ROW[Reason.NO_GPU_WORKER], id="no gpu worker"),
+        pytest.param(facts(), False, [worker(age_ms=15_000)], GPU_ROW, id="just fresh enough"),
+        pytest.param(facts(), False, [worker(age_ms=15_001)], CPU_ROW[Reason.GPU_STALE], id="too old"),
+        pytest.param(facts(), False, [worker(age_ms=-5_000)], GPU_ROW, id="a clock that runs ahead"),
+        pytest.param(facts(), False, [worker(ready=False)], CPU_ROW[Reason.GPU_NOT_READY], id="not ready"),
+        pytest.param(
+            facts(), False, [worker(fingerprints=("a" * 64,))], CPU_ROW[Reason.GPU_UNSUPPORTED], id="other family"
+        ),
+        pytest.param(facts(), False, [worker(queue_depth=10)], GPU_ROW, id="at its queue limit"),
+        pytest.param(
+            facts(), False, [worker(queue_depth=11)], CPU_ROW[Reason.GPU_OVERLOADED], id="over its queue limit"
+        ),
+        pytest.param(
+            facts(),
+            False,
+            [worker(queue_depth=99), worker(ready=False), worker(age_ms=99_999), worker()],
+            GPU_ROW,
+            id="one good worker is enough",
+        ),
+        pytest.param(
+            facts(),
+            False,
+            [worker(age_ms=99_999), worker(ready=False), worker(fingerprints=()), worker(queue_depth=99)],
+            CPU_ROW[Reason.GPU_OVERLOADED],
+            id="the worker that came closest gives the reason",
+        ),
+        pytest.param(
+            facts(),
+            False,
+            [worker(ready=False, queue_depth=0), worker(queue_depth=11)],
+            CPU_ROW[Reason.GPU_OVERLOADED],
+            id="an idle worker that is not ready does not help",
+        ),
+    ],
+)
+def test_row(given: Facts, live: bool, gpu: list[GpuWorker], expected: Forward | Answer) -> None:
+    assert route(given, live=live, gpu=gpu, now_ms=NOW_MS, settings=SETTINGS) == expected
+
+
+@pytest.mark.parametrize("op", [op for op in Op if op is not Op.TEXT])
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("gpu", [[], [worker()]])
+def test_session_operations_go_to_the_repair_worker_whatever_else_is_known(
+    op: Op, live: bool, gpu: list[GpuWorker]
+) -> None:
+    assert route(facts(op), live=live, gpu=gpu, now_ms=NOW_MS, settings=SETTINGS) == DELTA_ROW
+
+
+def test_every_combination_gets_exactly_one_known_row() -> None:
+    rows = {EXPIRED_ROW, UNKNOWN_ROW, LIVE_ROW, DELTA_ROW, GPU_ROW, *CPU_ROW.values()}
+    seen = set()
+    gpus: list[list[GpuWorker]] = [
+        [],
+        [worker(age_ms=99_999)],
+        [worker(ready=False)],
+        [worker(fingerprints=())],
+        [worker(queue_depth=99)],
+        [worker()],
+    ]
+    for op, size, fingerprint, one_off, deadline_ms, live, gpu in itertools.product(
+        Op, (0, 5000), (None, FINGERPRINT), (False, True), (None, 0, NOW_MS), (False, True), gpus
+    ):
+        given = Facts(op=op, text_bytes=size, fingerprint=fingerprint, one_off=one_off, deadline_ms=deadline_ms)
+        seen.add(route(given, live=live, gpu=gpu, now_ms=NOW_MS, settings=SETTINGS))
+    assert seen == rows
+
+
+def test_a_request_without_a_deadline_never_expires() -> None:
+    assert not is_expired(None, 2**60)
