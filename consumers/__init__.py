@@ -1,0 +1,2 @@
+"""Workers that keep no session: `consumers.classifier` routes requests, `consumers.cpu_fallback` encodes in
+full."""

@@ -1,0 +1,1 @@
+"""The classifier: reads `tokenize.requests` and decides which worker answers each request."""

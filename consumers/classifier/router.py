@@ -1,0 +1,148 @@
+"""The routing decision, as a pure function of what is known when a request is read.
+
+Nothing here does I/O or looks at a clock, so that every row of the routing table is a test. The order of the
+rules is that of the design: past its deadline; unknown tokenizer; session operations and texts of live
+sessions to the repair worker; long first texts to a GPU worker that is there, fresh, ready, willing and not
+too busy; everything else to the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas.codes import Code
+from schemas.reply import Path
+from schemas.request import Op
+from schemas.topics import CPU, GPU, REPAIR
+
+
+class Reason(StrEnum):
+    """Why a request goes where it goes. A bounded set: it is a metric attribute and part of the reply."""
+
+    EXPIRED = "expired"
+    UNKNOWN_TOKENIZER = "unknown_tokenizer"
+    SESSION_OPERATION = "session_operation"
+    LIVE_SESSION = "live_session"
+    LONG_TEXT = "long_text"
+    SHORT_TEXT = "short_text"
+    NO_GPU_WORKER = "no_gpu_worker_present"
+    GPU_STALE = "gpu_worker_stale"
+    GPU_NOT_READY = "gpu_worker_not_ready"
+    GPU_UNSUPPORTED = "tokenizer_not_on_gpu"
+    GPU_OVERLOADED = "gpu_worker_overloaded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterSettings:
+    """Thresholds of the router."""
+
+    gpu_text_bytes_min: int = 2048
+    """A first text shorter than this is cheaper on the CPU than its way to the GPU."""
+    gpu_heartbeat_age_ms_max: int = 15_000
+    """A GPU worker whose last heartbeat is older than this counts as gone."""
+    gpu_queue_depth_max: int = 256
+    """A GPU worker with more waiting records than this gets no new ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the router needs to know of one request."""
+
+    op: Op
+    text_bytes: int
+    """UTF-8 bytes of `text`; 0 when the operation has none."""
+    fingerprint: str | None
+    """The resolved tokenizer; None when the name is unknown here."""
+    one_off: bool = False
+    """True for a text without a session."""
+    deadline_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuWorker:
+    """The last heartbeat of one GPU worker."""
+
+    fingerprints: frozenset[str]
+    queue_depth: int
+    time_ms: int
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """Pass the request on to a worker's topic."""
+
+    topic: str
+    path: Path
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answer the request at once, with a failure."""
+
+    code: Code
+    reason: Reason
+
+
+Decision = Forward | Answer
+
+
+def route(
+    facts: Facts,
+    *,
+    live: bool,
+    gpu: Collection[GpuWorker],
+    now_ms: int,
+    settings: RouterSettings,
+) -> Decision:
+    """Decide where one well-formed request goes.
+
+    `live` is the directory's answer for the request's identity. It is a hint: when it is wrong the request
+    still gets an exact answer, by one hop more.
+    """
+    if is_expired(facts.deadline_ms, now_ms):
+        return Answer(code=Code.EXPIRED, reason=Reason.EXPIRED)
+    if facts.fingerprint is None:
+        return Answer(code=Code.UNKNOWN_TOKENIZER, reason=Reason.UNKNOWN_TOKENIZER)
+    if facts.op is not Op.TEXT:
+        return Forward(topic=REPAIR, path=Path.REPAIR, reason=Reason.SESSION_OPERATION)
+    if live and not facts.one_off:
+        return Forward(topic=REPAIR, path=Path.REPAIR, reason=Reason.LIVE_SESSION)
+    reason = _full_text_reason(facts.text_bytes, facts.fingerprint, gpu, now_ms, settings)
+    if reason is Reason.LONG_TEXT:
+        return Forward(topic=GPU, path=Path.GPU, reason=reason)
+    return Forward(topic=CPU, path=Path.CPU, reason=reason)
+
+
+def is_expired(deadline_ms: int | None, now_ms: int) -> bool:
+    """True once the deadline has passed; the deadline's own millisecond still counts as in time."""
+    return deadline_ms is not None and now_ms > deadline_ms
+
+
+def _full_text_reason(
+    text_bytes: int,
+    fingerprint: str,
+    gpu: Collection[GpuWorker],
+    now_ms: int,
+    settings: RouterSettings,
+) -> Reason:
+    """`LONG_TEXT` when a GPU worker should encode this text, else the first condition that no worker meets."""
+    if text_bytes < settings.gpu_text_bytes_min:
+        return Reason.SHORT_TEXT
+    if not gpu:
+        return Reason.NO_GPU_WORKER
+    fresh = [worker for worker in gpu if now_ms - worker.time_ms <= settings.gpu_heartbeat_age_ms_max]
+    if not fresh:
+        return Reason.GPU_STALE
+    ready = [worker for worker in fresh if worker.ready]
+    if not ready:
+        return Reason.GPU_NOT_READY
+    supporting = [worker for worker in ready if fingerprint in worker.fingerprints]
+    if not supporting:
+        return Reason.GPU_UNSUPPORTED
+    if all(worker.queue_depth > settings.gpu_queue_depth_max for worker in supporting):
+        return Reason.GPU_OVERLOADED
+    return Reason.LONG_TEXT

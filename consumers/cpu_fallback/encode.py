@@ -1,0 +1,77 @@
+"""The work of the CPU fallback as one blocking function: encode a text.
+
+Everything here runs in a thread. Nothing here knows a broker.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.work import Work
+from toksplice import Session, Tokenizer
+
+
+class TokenizerSource(Protocol):
+    """Where loaded tokenizers come from; `toksplice.registry.Registry` is one. Every method may block."""
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def resolve(self, name_or_fingerprint: str) -> str: ...
+
+    def name_of(self, fingerprint_hex: str) -> str: ...
+
+    def get(self, fingerprint_hex: str) -> Tokenizer: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """A whole text, encoded. `ids` and `offsets` are little-endian u32 as in a reply."""
+
+    ids: bytes
+    offsets: bytes | None
+    total: int
+    length: int
+    """UTF-8 bytes of the text."""
+    characters: int
+    state: bytes | None
+    """Snapshot of the session; None for a one-off."""
+    tokenize_us: int
+
+
+def encode(source: TokenizerSource, work: Work) -> Encoded:
+    """Encode the text of `work` with the reference.
+
+    Raises `toksplice.TokSpliceError`: an unknown tokenizer, text without a UTF-8 form, or a failed reference.
+    """
+    request = work.request
+    text = request.text or ""
+    tokenizer = source.get(work.fingerprint)
+    started_ns = time.perf_counter_ns()
+    session: Session | None = None
+    if request.session_id or request.offsets:
+        session = tokenizer.session(text, add_special_tokens=request.add_special_tokens)
+        ids = session.ids
+    else:
+        ids = tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
+    offsets = little_endian(session.offsets()) if session is not None and request.offsets else None
+    tokenize_us = (time.perf_counter_ns() - started_ns) // 1_000
+    keep = session is not None and bool(request.session_id)
+    return Encoded(
+        ids=little_endian(ids),
+        offsets=offsets,
+        total=len(ids),
+        length=len(text.encode()),
+        characters=len(text),
+        state=session.to_bytes() if session is not None and keep else None,
+        tokenize_us=tokenize_us,
+    )
+
+
+def little_endian(values: NDArray[np.uint32]) -> bytes:
+    """The array as the wire wants it: u32, little-endian, row by row."""
+    return values.astype("<u4", copy=False).tobytes()

@@ -1,0 +1,1 @@
+"""The repair worker: holds sessions and answers their changes at the cost of the new text."""
