@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 
 from cli.reference_cache import Answer, RunningKey
 from cli.sessions import Conversation
-from pipeline.client import Answer as PipelineAnswer
 from pipeline.client import Client
 from pipeline.errors import DeadlineError, RecordTooLargeError, ReplyError
-from schemas.reply import Route
 
 CALL_DEADLINE_S = 120.0
 """For one request. Generous, because a replay sends as fast as it can."""
@@ -31,7 +29,7 @@ class Sample:
     """One answered request. Sizes are characters, times microseconds.
 
     `number` counts the requests of a session from 0; `context_chars` is the whole text, `delivered_chars` what was
-    new in it, `encoded_chars` what the reference was given, None when the worker does not say. `tokenize_us` is
+    new in it, `encoded_chars` what was tokenized for it. `tokenize_us` is
     the worker's time for the tokens alone, `latency_us` the client's from call to answer.
     """
 
@@ -39,7 +37,7 @@ class Sample:
     number: int
     context_chars: int
     delivered_chars: int
-    encoded_chars: int | None
+    encoded_chars: int
     latency_us: int
     tokenize_us: int
     path: str
@@ -138,7 +136,7 @@ class _Player:
                     number=number,
                     context_chars=context,
                     delivered_chars=context if reply.resent else len(delta),
-                    encoded_chars=_encoded_chars(reply, context),
+                    encoded_chars=reply.encoded_chars,
                     latency_us=latency_us,
                     tokenize_us=reply.timings.get("tokenize_us", 0),
                     path=reply.path.value if reply.path else "",
@@ -150,9 +148,3 @@ class _Player:
             )
             self.on_answer()
         await session.close()
-
-
-def _encoded_chars(answer: PipelineAnswer, context_chars: int) -> int | None:
-    if answer.route is Route.D:
-        return context_chars
-    return answer.timings.get("encoded_chars")

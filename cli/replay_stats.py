@@ -28,7 +28,7 @@ class Row:
     p50_us: int
     p99_us: int
     delivered_chars: int
-    encoded_chars: int | None
+    encoded_chars: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Summary:
     rows: tuple[Row, ...]
     context_chars: int
     delivered_chars: int
-    encoded_chars: int | None
+    encoded_chars: int
     spliced_after_first: float | None
     tokenize_s: float
     reference_s: float | None
@@ -99,7 +99,7 @@ def summarize(
         rows=tuple(rows),
         context_chars=sum(sample.context_chars for sample in samples),
         delivered_chars=sum(sample.delivered_chars for sample in samples),
-        encoded_chars=_encoded(samples),
+        encoded_chars=sum(sample.encoded_chars for sample in samples),
         spliced_after_first=sum(map(is_splice, later)) / len(later) if later else None,
         tokenize_s=tokenize_s,
         reference_s=reference_s,
@@ -133,7 +133,7 @@ def table(summary: Summary) -> Table:
             f"{row.p50_us / 1e3:,.2f}",
             f"{row.p99_us / 1e3:,.2f}",
             f"{row.delivered_chars:,}",
-            "?" if row.encoded_chars is None else f"{row.encoded_chars:,}",
+            f"{row.encoded_chars:,}",
         )
     return result
 
@@ -145,12 +145,11 @@ def sentences(summary: Summary) -> list[str]:
         said.append(
             f"{summary.spliced_after_first:.2%} of the requests after each session's first were certified splices."
         )
-    if summary.encoded_chars is not None:
-        again = summary.context_chars / max(1, summary.encoded_chars)
-        said.append(
-            f"{summary.delivered_chars:,} characters were new; {summary.encoded_chars:,} were tokenized, where "
-            f"tokenizing every request in full takes {summary.context_chars:,} ({again:,.1f} times as many)."
-        )
+    again = summary.context_chars / max(1, summary.encoded_chars)
+    said.append(
+        f"{summary.delivered_chars:,} characters were new; {summary.encoded_chars:,} were tokenized, where "
+        f"tokenizing every request in full takes {summary.context_chars:,} ({again:,.1f} times as many)."
+    )
     if summary.reference_s is not None and summary.speed_up is not None:
         said.append(
             f"Tokenizing took {summary.tokenize_s:,.2f} s in the workers; the reference would have taken "
@@ -179,11 +178,5 @@ def _row(path: str, route: str, samples: Sequence[Sample], total: int) -> Row:
         p50_us=int(np.percentile(latencies, 50)),
         p99_us=int(np.percentile(latencies, 99)),
         delivered_chars=sum(sample.delivered_chars for sample in samples),
-        encoded_chars=_encoded(samples),
+        encoded_chars=sum(sample.encoded_chars for sample in samples),
     )
-
-
-def _encoded(samples: Sequence[Sample]) -> int | None:
-    """Characters given to the reference; None when it is not known of every answer."""
-    known = [sample.encoded_chars for sample in samples if sample.encoded_chars is not None]
-    return sum(known) if len(known) == len(samples) else None

@@ -59,8 +59,7 @@ def render(result: Result, *, title: str) -> str:
     summary = result.summary
     samples = result.recording.samples
     latency = _series(samples, lambda s: (s.context_chars, s.latency_us))
-    known = [sample for sample in samples if sample.encoded_chars is not None]
-    work = _series(known, lambda s: (max(1, s.delivered_chars), max(1, s.encoded_chars or 0)))
+    work = _series(samples, lambda s: (max(1, s.delivered_chars), max(1, s.encoded_chars)))
     said = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(summary))
     verdict = "" if summary.ok else '<p class="bad">This replay failed: see the last lines of the list.</p>'
     size = f"{summary.sessions} sessions, {summary.requests:,} requests, tokenizer {escape(summary.tokenizer)}"
@@ -109,7 +108,7 @@ def _table(summary: Summary) -> str:
             f"{row.p50_us / 1e3:,.2f}",
             f"{row.p99_us / 1e3:,.2f}",
             f"{row.delivered_chars:,}",
-            "?" if row.encoded_chars is None else f"{row.encoded_chars:,}",
+            f"{row.encoded_chars:,}",
         )
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'

@@ -47,6 +47,7 @@ class Answer:
     route: Route | None
     reason: str
     fingerprint: str
+    encoded_chars: int
     timings: Mapping[str, int]
     replayed: bool
     resent: bool
@@ -77,6 +78,7 @@ class Answer:
             route=reply.route,
             reason=reply.reason,
             fingerprint=reply.fingerprint,
+            encoded_chars=reply.encoded_chars,
             timings=reply.timings,
             replayed=reply.replayed,
             resent=resent,

@@ -37,6 +37,7 @@ def changed(work: Work, entry: Entry[Any], change: Change, reason: str, timings:
         first_changed=change.patch.first_changed,
         offsets=change.offsets,
         fingerprint=work.fingerprint,
+        encoded_chars=change.patch.chars_encoded,
         timings=timings,
     )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import aiosqlite
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 from opentelemetry.metrics import Counter
 
 from repair_worker.history import Remembered, RequestId
@@ -50,9 +50,9 @@ CREATE TABLE IF NOT EXISTS sessions (
     digest BLOB NOT NULL,
     size_bytes INTEGER NOT NULL,
     written_ms INTEGER NOT NULL
-) WITHOUT ROWID
+)
 """
-_INDEX: Final = "CREATE INDEX IF NOT EXISTS by_age ON sessions (written_ms, size_bytes)"
+_INDEX: Final = "CREATE INDEX IF NOT EXISTS by_age ON sessions (written_ms, key, size_bytes)"
 _SELECT: Final = """
 SELECT epoch, revision, origin_epoch, history, state, digest FROM sessions WHERE key = ? AND written_ms >= ?
 """

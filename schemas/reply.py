@@ -71,6 +71,7 @@ class Reply(Record):
     first_changed: int = 0
     offsets: bytes | None = field(default=None, repr=False)
     fingerprint: str = ""
+    encoded_chars: int = 0
     timings: dict[str, int] = field(default_factory=dict)
     replayed: bool = False
 
@@ -113,6 +114,7 @@ class Reply(Record):
             "if the request asked",
         ),
         Field("fingerprint", Str("tokenizer_bytes"), "Fingerprint of the tokenizer that was used."),
+        Field("encoded_chars", Int(), "Characters that were tokenized for this answer; the rest was kept."),
         Field("timings", MapOf(Int()), "Microseconds spent, by stage. Names may be added at any time."),
         Field("replayed", Bool(), "Whether this repeats the answer to an earlier record of the same request."),
     )

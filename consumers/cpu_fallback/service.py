@@ -157,6 +157,7 @@ class CpuFallbackService:
             total=encoded.total,
             offsets=encoded.offsets,
             fingerprint=work.fingerprint,
+            encoded_chars=encoded.characters,
             timings={
                 "queue_us": max(0, started_us - work.received_us),
                 "tokenize_us": encoded.tokenize_us,

@@ -124,6 +124,7 @@ CASES: dict[str, Record] = {
         total=3,
         offsets=u32(0, 5, 5, 6, 6, 11),
         fingerprint=FINGERPRINT,
+        encoded_chars=11,
         timings={"queue": 120, "encode": 3},
     ),
     "reply-patch": Reply(
