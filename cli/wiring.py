@@ -9,6 +9,7 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cli.errors import CliError, ExitCode
@@ -22,7 +23,7 @@ from pipeline.settings import TelemetrySettings, WorkerSettings, from_env
 from pipeline.telemetry import Telemetry
 from pipeline.topology import specs
 from pipeline.waiting import within
-from pipeline.worker import Worker
+from pipeline.worker import Worker, make_worker_id
 from toksplice.errors import UnknownTokenizerError
 from toksplice.registry import Entry, Registry
 from toksplice.sources import BUILT_IN, SOURCES, Fetcher
@@ -173,7 +174,9 @@ def make_worker(
 ) -> Worker:
     """One worker on a broker. Raises `SettingsError` for a wrong setting."""
     service = SERVICES[name](registry, state)
-    return Worker(broker, service, settings, Telemetry.create(from_env(TelemetrySettings), kind=service.kind))
+    settings = replace(settings, worker_id=settings.worker_id or make_worker_id(service.kind))
+    telemetry = Telemetry.create(from_env(TelemetrySettings), kind=service.kind, instance=settings.worker_id)
+    return Worker(broker, service, settings, telemetry)
 
 
 def make_workers(

@@ -179,10 +179,12 @@ class ClientSession:
         return self._apply(reply, splice, resent=resent)
 
     def _follows(self, reply: Reply, base: Base, splice: Splice) -> bool:
-        """Whether the reply is about the next state of the text and ids that are held here."""
+        """Whether the reply is about the next state of the text and ids that are held here.
+
+        Its epoch may be a new one: the worker compared the base's before it made the change.
+        """
         return (
-            (base.epoch is None or reply.epoch == base.epoch)
-            and reply.revision == base.revision + 1
+            reply.revision == base.revision + 1
             and reply.length == splice.length_after(len(self._text))
             and reply.keep_left + reply.keep_right <= len(self._ids)
         )

@@ -90,7 +90,7 @@ class Instruments:
             "toksplice.fallbacks", "{request}", "Requests that left their first path {reason}."
         )
         self.session_evictions = self._counter(
-            "toksplice.session.evictions", "{session}", "Sessions ended {cause=ttl|lru|close|replaced}."
+            "toksplice.session.evictions", "{session}", "Sessions ended {cause=ttl|lru|close|replaced|lost}."
         )
         self.sessions = self._gauge("toksplice.sessions", "{session}", "Sessions held.")
         self.session_bytes = self._gauge("toksplice.session.bytes", "By", "Memory of the sessions held.")
@@ -98,7 +98,7 @@ class Instruments:
             "toksplice.characters.encoded", "{character}", "Characters given to the reference."
         )
         self.characters_delivered = self._counter(
-            "toksplice.characters.delivered", "{character}", "Characters of the texts answered for."
+            "toksplice.characters.delivered", "{character}", "Characters of text that the answered requests brought."
         )
         self.snapshot_failures = self._counter(
             "toksplice.snapshot.failures", "{snapshot}", "Snapshots not made or not restored {code}."

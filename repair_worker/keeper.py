@@ -149,6 +149,13 @@ class Keeper:
         """Tell the directory of the session, once. Raises BrokerUnavailableError."""
         await self._announcer.announce(entry)
 
+    def doubt_partitions(self, partitions: frozenset[int]) -> None:
+        """Records of these partitions may come again, older ones than a session's history remembers among them:
+        what they change now they did not change, or not then, in another life."""
+        for entry in self._store:
+            if entry.partition in partitions:
+                entry.renew = True
+
     def drop_partitions(self, partitions: frozenset[int]) -> None:
         """Let go of the sessions of partitions that another worker has now."""
         dropped = self._store.drop_partitions(partitions)

@@ -121,7 +121,7 @@ class RepairService:
         await self._keeper.stop()
 
     async def partitions_assigned(self, partitions: frozenset[int]) -> None:
-        """Sessions come with their records."""
+        self._keeper.doubt_partitions(partitions)
 
     async def partitions_lost(self, partitions: frozenset[int]) -> None:
         self._waiting.drop_partitions(partitions)
@@ -244,6 +244,8 @@ class RepairService:
         """The reply to `work` on a session that is held and locked; None when its base may still come."""
         request = work.request
         if (repeat := await self._repeated(work, entry)) is not None:
+            # Where the history reaches less far back, the same record would have made a change.
+            entry.renew = True
             return repeat
         if request.op is Op.CLOSE:
             return answers.closed(work, entry)

@@ -61,7 +61,12 @@ class Control(Record):
     sampling: float
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("tokenizer", Str("tokenizer_bytes", least=1), 'A fingerprint, or "*" for all others.', "yes"),
+        Field(
+            "tokenizer",
+            Str("tokenizer_bytes", least=1),
+            'A fingerprint, or "*" for all. A breaker that is open for all is open for each.',
+            "yes",
+        ),
         Field("breaker_open", Bool(), "true: no splicing; every request is encoded in full.", "yes"),
         Field("sampling", Fraction(), "Share of answers that are checked against the reference.", "yes"),
     )

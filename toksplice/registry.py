@@ -39,6 +39,8 @@ MAX_LOADED = 12
 MAX_FILE_BYTES = 128 * 1024 * 1024
 """The largest tokenizer file that is accepted; the largest known is 34 MB."""
 MAX_NAMES = 256
+FILE_MODE = 0o644
+"""Tokenizer files are public; workers that run as another user must be able to read them."""
 NAMES_FORMAT = 1
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -287,6 +289,7 @@ def _write_atomically(path: Path, data: bytes) -> None:
             try:
                 handle.write(data)
                 handle.flush()
+                os.fchmod(handle.fileno(), FILE_MODE)
                 os.fsync(handle.fileno())
                 temporary.replace(path)
             except BaseException:

@@ -176,7 +176,6 @@ async def test_a_session_changed_by_another_writer_is_mended() -> None:
     [
         {"length": 99},
         {"revision": 9},
-        {"epoch": 1},
         {"keep_left": 4, "total": 5},
         {"keep_left": 3, "keep_right": 1, "total": 5},
     ],
@@ -190,6 +189,16 @@ async def test_a_patch_that_does_not_fit_is_not_applied(changes: dict[str, int])
         check(session, fake, "one!")
         assert answer.resent
     assert fake.ops == ["text", "append", "text"]
+
+
+async def test_a_new_epoch_with_an_accepted_change_is_taken_over() -> None:
+    async with pipeline() as (fake, client):
+        session = client.session("s1", "t")
+        await session.append("one")
+        fake.bend = bent_once(Op.APPEND, epoch=1)
+        answer = await session.append("!")
+        assert (answer.resent, session.epoch) == (False, 1)
+    assert fake.ops == ["text", "append"]
 
 
 async def test_a_whole_text_that_is_answered_wrongly_is_an_error() -> None:

@@ -490,6 +490,21 @@ async def test_lost_partitions_take_their_sessions_along() -> None:
         assert reply.status is Status.NEED_TEXT
 
 
+async def test_a_partition_that_is_assigned_anew_may_repeat_its_past() -> None:
+    """Old records that come again would otherwise give the next revision to another text than in another life."""
+    async with repair_bench() as it:
+        await it.handle(adopt(TEXT))
+        home = partition_for(session_key("", "s"), 4)
+        client = Follower(it, TEXT)
+        first = await client.append("one")
+        await it.service.partitions_assigned(frozenset({home + 1}))
+        second = await client.append("two")
+        await it.service.partitions_assigned(frozenset({home}))
+        third = await client.append("three")
+        assert first.epoch == second.epoch != third.epoch
+        assert third.revision == second.revision + 1
+
+
 async def test_at_the_end_the_directory_is_told_of_every_session() -> None:
     async with repair_bench() as it:
         for name in ("s1", "s2"):
