@@ -70,7 +70,10 @@ class Service(Protocol):
         """
 
     async def partitions_assigned(self, partitions: frozenset[int]) -> None:
-        """These partition numbers are now this worker's, before any of their records are handled."""
+        """All partition numbers that are this worker's now, old and new, before any of their records are handled.
+
+        Every partition begins again where it was last committed, so records that were handled may come again.
+        """
 
     async def partitions_lost(self, partitions: frozenset[int]) -> None:
         """These partition numbers are no longer this worker's; none of their records is in work any more."""

@@ -228,14 +228,14 @@ class Worker:
             clear_gauges(self._telemetry, queue.source)
 
     async def _on_assigned(self, delivery: Delivery, partitions: frozenset[TopicPartition]) -> None:
-        """Tell the service what changed since the last assignment, then start to work on what is held."""
+        """Tell the service what it lost and what it holds, then start to work on what is held."""
         before = frozenset(source.partition for source in self._held)
         now = frozenset(source.partition for source in partitions)
         self._held = partitions
         if before - now:
             await self.service.partitions_lost(before - now)
-        if now - before:
-            await self.service.partitions_assigned(now - before)
+        if now:
+            await self.service.partitions_assigned(now)
         for source in partitions:
             self._queues[source] = PartitionQueue(
                 source,

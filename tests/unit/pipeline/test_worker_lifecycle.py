@@ -206,12 +206,13 @@ async def test_a_rebalance_finishes_work_commits_and_tells_the_service() -> None
             joining = asyncio.create_task(make_worker(broker, second, worker_id="w2").run())
             await broker.memory.producer()
             release.set()
-            await first.calls.until(lambda calls: any(call[0] == "lost" for call in calls))
+            await first.calls.holds(4)
             await second.calls.until(lambda calls: len(calls) == 2)
             assert first.calls.entries == [
                 "start",
                 ("assigned", frozenset({0, 1})),
                 ("lost", frozenset({1})),
+                ("assigned", frozenset({0})),
             ]
             assert second.calls.entries == ["start", ("assigned", frozenset({1}))]
             await broker.committed(2, partition=0)
