@@ -9,21 +9,20 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from cli.errors import CliError, ExitCode
 from cli.home import registry_folder
+from pipeline import runtime
 from pipeline.clock import SystemClock
 from pipeline.errors import SettingsError
 from pipeline.ports import Broker
 from pipeline.runtime import connect
 from pipeline.service import Service
-from pipeline.settings import TelemetrySettings, WorkerSettings, from_env
-from pipeline.telemetry import Telemetry
+from pipeline.settings import WorkerSettings, from_env
 from pipeline.topology import specs
 from pipeline.waiting import within
-from pipeline.worker import Worker, make_worker_id
+from pipeline.worker import Worker
 from toksplice.errors import UnknownTokenizerError
 from toksplice.registry import Entry, Registry
 from toksplice.sources import BUILT_IN, SOURCES, Fetcher
@@ -173,10 +172,7 @@ def make_worker(
     name: str, broker: Broker, registry: Registry, settings: WorkerSettings, state: Path | None = None
 ) -> Worker:
     """One worker on a broker. Raises `SettingsError` for a wrong setting."""
-    service = SERVICES[name](registry, state)
-    settings = replace(settings, worker_id=settings.worker_id or make_worker_id(service.kind))
-    telemetry = Telemetry.create(from_env(TelemetrySettings), kind=service.kind, instance=settings.worker_id)
-    return Worker(broker, service, settings, telemetry)
+    return runtime.make_worker(broker, SERVICES[name](registry, state), settings)
 
 
 def make_workers(

@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import uvloop
@@ -14,10 +15,12 @@ import uvloop
 from pipeline.clock import Clock, SystemClock
 from pipeline.errors import BrokerUnavailableError
 from pipeline.ports import Broker
-from pipeline.settings import WorkerSettings
+from pipeline.service import Service
+from pipeline.settings import TelemetrySettings, WorkerSettings, from_env
+from pipeline.telemetry import Telemetry
 from pipeline.topology import specs
 from pipeline.waiting import backoff, cancel, within
-from pipeline.worker import Worker
+from pipeline.worker import Worker, make_worker_id
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -97,3 +100,10 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def make_worker(broker: Broker, service: Service, settings: WorkerSettings) -> Worker:
+    """A worker whose telemetry, from the environment, bears the worker's own name. Raises SettingsError."""
+    named = replace(settings, worker_id=settings.worker_id or make_worker_id(service.kind))
+    telemetry = Telemetry.create(from_env(TelemetrySettings), kind=service.kind, instance=named.worker_id)
+    return Worker(broker, service, named, telemetry)

@@ -43,7 +43,7 @@ def test_it_runs_its_worker_until_told_to_stop(
     async def serve(broker: object, workers: list[object], settings: object) -> None:
         served.extend(each.service.kind for each in workers)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(worker, "serve", serve)
+    monkeypatch.setattr("pipeline.standalone.serve", serve)
     assert worker.main(["--registry", str(tmp_path), "--broker", "kafka://localhost:1"]) == 0
     assert len(served) == 1
 
