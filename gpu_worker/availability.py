@@ -40,7 +40,7 @@ def probe(import_module: Callable[[str], Any] = importlib.import_module) -> Avai
     except ImportError:
         return Availability(
             Obstacle.NO_CUPY,
-            "no GPU is used: cupy is not installed (pip install 'toksplice[gpu]')",
+            "no GPU is used: cupy is not installed (install this package with its extra 'gpu')",
         )
     except Exception as error:  # a broken CUDA installation raises nearly anything while cupy loads
         return Availability(

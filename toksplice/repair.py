@@ -52,7 +52,7 @@ def repair(reference: Reference, route: RouteC, edit: Edit) -> Attempt:
     for doublings in range(MAX_DOUBLINGS + 1):
         window = _Window(edit, left, right)
         if window.is_whole_text:
-            return Attempt(None, "short_text", spent)
+            return Attempt(None, "window_is_whole_text", spent)
         if spent and spent + len(window.text) > whole:
             return Attempt(None, "not_worth_it", spent)
         window.encode(reference)

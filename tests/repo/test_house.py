@@ -140,3 +140,20 @@ def test_make_targets_of_the_documents_exist() -> None:
     }
     assert commands <= targets
     assert {"demo", "test"} <= named
+
+
+def test_the_protocol_lists_every_reason() -> None:
+    from consumers.classifier.router import Reason
+    from repair_worker.service import BREAKER_OPEN, OVER_SPLICE_LIMIT, SESSION_NOT_HELD
+
+    page = (ROOT / "docs" / "protocol.md").read_text()
+    library = re.findall(
+        r'"([a-z_]+)"', "".join(re.findall(r"(?:Attempt\(None, |reason, spent = ).*", repair_sources()))
+    )
+    reasons = {*Reason, BREAKER_OPEN, OVER_SPLICE_LIMIT, SESSION_NOT_HELD, *library} - {"forced"}
+    assert len(reasons) >= 16
+    assert [reason for reason in reasons if f"`{reason}`" not in page] == []
+
+
+def repair_sources() -> str:
+    return "".join((ROOT / "toksplice" / name).read_text() for name in ("repair.py", "session.py"))

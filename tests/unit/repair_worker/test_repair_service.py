@@ -390,7 +390,7 @@ async def test_the_first_text_is_answered_again_as_the_other_worker_did(offsets:
         await it.handle(adopt(TEXT))
         reply = await it.ask(work("first", text=TEXT, offsets=offsets))
         assert ids_of(reply) == reference_ids(TEXT)
-        assert (reply.path, reply.route, reply.reason) == (Path.CPU, Route.D, "short_text")
+        assert (reply.path, reply.route, reply.reason) == (Path.CPU, Route.D, "window_is_whole_text")
         assert (reply.epoch, reply.revision, reply.replayed) == (FIRST_EPOCH, 1, True)
         assert len(reply.offsets or b"") == (8 * reply.total if offsets else 0)
 

@@ -64,7 +64,7 @@ def test_edits_right_at_the_start_and_the_end(qwen: Tokenizer) -> None:
 def test_short_text_takes_the_reference(qwen: Tokenizer) -> None:
     session = qwen.session("What?")
     patch = session.append("?")
-    assert (patch.route, patch.reason) == ("D", "short_text")
+    assert (patch.route, patch.reason) == ("D", "window_is_whole_text")
     assert_exact(session, qwen)
 
 
