@@ -39,6 +39,7 @@ DEEPSEEK = (
         "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
     ),
 )
+DEEPSEEK_LLM = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"\s+$", "[一-龥ࠀ-一가-힣]+")
 CHAT_TOKENS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>", "(<", "aba", "١٢")
 
 Json = dict[str, Any]
@@ -179,6 +180,9 @@ CERTIFIED: dict[str, Callable[[], Json]] = {
     "qwen": lambda: _bpe(sequence(split(QWEN), byte_level()), normalizer={"type": "NFC"}),
     "o200k": lambda: _bpe(sequence(split(O200K), byte_level())),
     "deepseek": lambda: _bpe(sequence(*map(split, DEEPSEEK), byte_level())),
+    "deepseek_llm": lambda: _bpe(
+        sequence(*map(split, DEEPSEEK_LLM), {"type": "Digits", "individual_digits": True}, byte_level())
+    ),
     "starcoder": _digits_first,
     "punctuation": _punctuation_first,
     "neox": _neox,

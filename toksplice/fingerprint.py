@@ -23,12 +23,17 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def fingerprint(data: bytes) -> str:
+    """`fingerprint_of` the parsed bytes; raises `TokenizerError` when they are not a tokenizer.json."""
+    return fingerprint_of(parse(data))
+
+
+def fingerprint_of(config: dict[str, Any]) -> str:
     """SHA-256 (hex) of the canonical tokenizer.json plus the version of the reference library.
 
     White space and the order of keys do not count; the library's version does, since its Unicode tables
     and its faults decide ids as much as the vocabulary.
     """
-    canonical = json.dumps(parse(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass"))
     digest.update(f"\ntokenizers=={tokenizers.__version__}".encode())
     return digest.hexdigest()

@@ -116,6 +116,10 @@ class _Parser:
         if self.startswith("("):
             return self.group(ignore_case=ignore_case)
         char = self.source[self.position]
+        if char == "$":
+            # The end of a line: it looks at one character and takes none.
+            self.take()
+            return Look(literal("\n"))
         if char in "[." or (char == "\\" and self._escapes_class()):
             if ignore_case:
                 raise UnsupportedPatternError("a character class without regard to case")
@@ -211,7 +215,7 @@ class _Parser:
             if escaped in string.ascii_letters + string.digits and escaped not in _CHAR_ESCAPES:
                 raise UnsupportedPatternError(f"escape \\{escaped}")
             char = _CHAR_ESCAPES.get(escaped, escaped)
-        elif char in "^$*+?{":
+        elif char in "^*+?{":
             raise UnsupportedPatternError(f"{char} outside a class")
         if not ignore_case or not char.isalpha():
             if ignore_case and not char.isascii():

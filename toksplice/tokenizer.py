@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toksplice.buffers import TokenBuffer
 from toksplice.errors import TokenizerError
-from toksplice.fingerprint import fingerprint, parse
+from toksplice.fingerprint import fingerprint_of, parse
 from toksplice.plan import Explanation, RouteC, plan
 from toksplice.reference import U32, Encoded, Reference, Specials, encode_utf8
 from toksplice.session import Session
@@ -19,7 +19,7 @@ class Tokenizer:
     def __init__(self, data: bytes, *, name: str = "") -> None:
         config = parse(data)
         self.name = name
-        self.fingerprint = fingerprint(data)
+        self.fingerprint = fingerprint_of(config)
         self.reference = Reference(data.decode("utf-8", "surrogatepass"))
         # Taken apart now, so that an odd file is refused at load; analysed at the first session.
         self._config = {key: config.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}

@@ -23,6 +23,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "qwen": (families.QWEN,),
     "o200k": (families.O200K,),
     "deepseek": families.DEEPSEEK,
+    "deepseek_llm": families.DEEPSEEK_LLM,
     "possessive": (r"[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++",),
 }
 
