@@ -53,14 +53,18 @@ class Outcome:
         self.failures = (self.failures + other.failures)[:MAX_FAILURES]
 
 
-def run_chain(tokenizer: Tokenizer, oracle: Oracle, *, seed: str, edits: int = EDITS_PER_CHAIN) -> Outcome:
-    """One chain of `edits` edits; the same seed is the same chain."""
+def run_chain(
+    tokenizer: Tokenizer, oracle: Oracle, *, seed: str, edits: int = EDITS_PER_CHAIN, cases: int | None = None
+) -> Outcome:
+    """One chain of `edits` edits, cut short after `cases` cases; the same seed is the same chain."""
     outcome = Outcome()
     adversary = Adversary(seed, oracle.added_tokens)
     text = adversary.text(adversary.context_size())
     sessions: dict[bool, Session] = {}
     for number, edit in enumerate(adversary.edits(text, edits)):
         for flag in (False, True):
+            if cases is not None and outcome.cases + outcome.skipped >= cases:
+                return outcome
             case = _Case(seed, number, flag, text, edit)
             try:
                 session = sessions.pop(flag, None) or tokenizer.session(text, add_special_tokens=flag)

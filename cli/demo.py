@@ -1,4 +1,4 @@
-"""`toksplice demo`: sample sessions through the embedded pipeline, every answer checked, a report at the end."""
+"""`toksplice demo`: synthetic sessions through the embedded pipeline, every answer checked."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 
 from cli.errors import ExitCode
 from cli.home import reference_cache_path
-from cli.options import positive
+from cli.options import at_least, positive
 from cli.output import note, progress_bar
 from cli.replay import add_replay_arguments, show
 from cli.replay_job import Job, run_job
 from cli.report import write_report
-from cli.sample_sessions import MAX_SESSION_CHARS, MIN_SESSION_CHARS, sample_sessions
+from cli.sample_sessions import LEAST_SESSION_CHARS, MAX_SESSION_CHARS, MIN_SESSION_CHARS, sample_sessions
+from cli.sessions import write_sessions
 from cli.wiring import MEMORY_URL, choose_tokenizer, fetch_tokenizer, open_registry
 from toksplice.errors import SourceError, UnknownTokenizerError
 from toksplice.registry import Entry, Registry
 from toksplice.sources import BUILT_IN, SOURCES
 
 PREFERRED = "qwen3"
-DEFAULT_REPORT = Path(".demo") / "report.html"
+WHAT = "synthetic agent-shaped sessions made from the Python standard library"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,22 +31,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sessions", type=positive, default=10, metavar="N", help="how many (default 10)")
     parser.add_argument(
         "--max-chars",
-        type=positive,
+        type=at_least(LEAST_SESSION_CHARS),
         default=MAX_SESSION_CHARS,
         metavar="N",
-        help=f"the longest session; the shortest has {MIN_SESSION_CHARS:,} (default {MAX_SESSION_CHARS:,})",
+        help=f"characters of the longest session, at least {LEAST_SESSION_CHARS:,} (default {MAX_SESSION_CHARS:,}); "
+        f"the shortest has {MIN_SESSION_CHARS:,}, or N if that is less",
     )
     parser.add_argument("--seed", type=int, default=7, metavar="S", help="the same seed makes the same sessions")
+    parser.add_argument(
+        "--write-sessions", type=Path, metavar="PATH", help="also write the sessions, as `replay` reads them"
+    )
     # One at a time: the latency is then the pipeline's own, not that of waiting for a processor.
     add_replay_arguments(parser, concurrency=1)
-    parser.set_defaults(run=run, report=DEFAULT_REPORT)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     registry = open_registry(options.registry)
     entry = _tokenizer(registry, options.tokenizer)
-    with progress_bar("making sample sessions"):
+    with progress_bar("making sessions"):
         sessions = sample_sessions(options.sessions, seed=options.seed, max_chars=options.max_chars)
+    if options.write_sessions:
+        write_sessions(options.write_sessions, sessions)
+        note(f"sessions: {options.write_sessions}")
     result = run_job(
         Job(
             registry=registry,
@@ -57,9 +65,11 @@ def run(options: argparse.Namespace) -> int:
             cache_path=options.reference_cache or reference_cache_path(),
         )
     )
+    note(f"The sessions of this demo: {WHAT}.")
     show(result, json_target=options.json)
-    write_report(options.report, result, title="TokSplice demo: agent sessions from Python's standard library")
-    note(f"report: {options.report}")
+    if options.report:
+        write_report(options.report, result, title=f"TokSplice demo: {WHAT}")
+        note(f"report: {options.report}")
     return ExitCode.OK if result.summary.ok else ExitCode.CHECK_FAILED
 
 

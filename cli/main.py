@@ -21,7 +21,7 @@ COMMANDS = {
     "worker": ("cli.worker", "run one worker against a broker"),
     "tokenize": ("cli.tokenize_file", "tokenize a file"),
     "replay": ("cli.replay", "send recorded sessions through the pipeline"),
-    "demo": ("cli.demo", "replay sample sessions and write a report"),
+    "demo": ("cli.demo", "replay synthetic agent-shaped sessions, check every answer"),
     "tokenizers": ("cli.tokenizers", "list, fetch, add or show tokenizers"),
     "verify": ("cli.verify", "attack the library with random edits, against the reference"),
     "top": ("cli.top", "watch the workers of a broker"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,10 +23,14 @@ from rich.progress import (
 
 from cli.errors import CliError, ExitCode
 
+PIPE_COLUMNS = 200
+
 
 def stdout() -> Console:
     """The console for results. Made on each call, because tests and pipes replace the stream."""
-    return Console(file=sys.stdout, highlight=False)
+    # What is piped has no width of its own: tables must not be cut for it.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return Console(file=sys.stdout, highlight=False, width=width)
 
 
 def stderr() -> Console:

@@ -9,17 +9,22 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 340
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 16, 48
+LEAST_TICKS = 4
+LEAST_SPAN = 12.0
+"""A logarithmic axis ends at no less than this many times its begin."""
 MAX_POINTS = 1_500
 """Points drawn of one series, evenly chosen: more would only make the page heavy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one kind. `style` is the number of a CSS class, s0 to s5."""
+    """Points of one kind. `style` is the number of a CSS class, s0 to s6; `joined` points have a line through
+    them, in their order."""
 
     name: str
     style: int
     points: Sequence[tuple[float, float]]
+    joined: bool = False
 
 
 def scatter(series: Sequence[Series], *, x_label: str, y_label: str, diagonal: bool = False) -> str:
@@ -36,6 +41,9 @@ def scatter(series: Sequence[Series], *, x_label: str, y_label: str, diagonal: b
             body.append(_line(x.at(low), y.at(low), x.at(high), y.at(high), "diagonal"))
     for one in series:
         step = max(1, math.ceil(len(one.points) / MAX_POINTS))
+        if one.joined:
+            path = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in one.points)
+            body.append(f'<polyline class="joined s{one.style}" points="{path}"/>')
         marks = "".join(f'<circle cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.2"/>' for a, b in one.points[::step])
         body.append(f'<g class="dot s{one.style}"><title>{escape(one.name)}</title>{marks}</g>')
     return _svg(body, f"{y_label} against {x_label}") + legend(series)
@@ -88,9 +96,14 @@ class _Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], first: float, last: float) -> _Axis:
-        """A logarithmic axis that holds all values, from pixel `first` to pixel `last`; values below 1 count as 1."""
-        low, high = max(1.0, min(values)), max(1.0, *values, 2.0)
-        return cls(low * 0.8, high * 1.25, first, last)
+        """A logarithmic axis from pixel `first` to pixel `last` that holds all values, and at least a decade; values
+        that are not positive lie at its low end."""
+        positive = [value for value in values if value > 0] or [1.0]
+        low, high = min(positive) * 0.8, max(positive) * 1.25
+        if high < low * LEAST_SPAN:
+            middle = math.sqrt(low * high)
+            low, high = middle / math.sqrt(LEAST_SPAN), middle * math.sqrt(LEAST_SPAN)
+        return cls(low, high, first, last)
 
     def at(self, value: float) -> float:
         scale: Callable[[float], float] = math.log if self.logarithmic else float
@@ -102,7 +115,13 @@ class _Axis:
             step = 10 ** math.floor(math.log10(max(self.high / 2, 1)))
             return [step * n for n in range(int(self.high / step) + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        return [10.0**n for n in decades if self.low <= 10.0**n <= self.high]
+        ticks: list[float] = []
+        # 1, 3, 10, 30, ...; finer on a short axis, whole decades only on a long one.
+        for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+            ticks = [step * 10.0**n for n in decades for step in steps if self.low <= step * 10.0**n <= self.high]
+            if len(ticks) >= LEAST_TICKS:
+                break
+        return ticks
 
 
 def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str) -> list[str]:

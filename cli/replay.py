@@ -6,17 +6,26 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from cli.errors import ExitCode
+from cli.errors import CliError, ExitCode
 from cli.home import reference_cache_path
-from cli.options import positive
+from cli.options import add_epilog, positive
 from cli.output import note, stdout, write_json
 from cli.replay_job import Job, Result, run_job
 from cli.replay_stats import MAX_MISMATCHES, sentences, table
 from cli.report import write_report
-from cli.sessions import Conversation, read_sessions
+from cli.sessions import FORMAT, Conversation, read_sessions
 from cli.wiring import add_broker_argument, add_tokenizer_arguments, choose_tokenizer, open_registry
 
 DEFAULT_CONCURRENCY = 2
+_EPILOG = f"""
+SESSIONS holds one session a line, plain or packed with gzip (such as .jsonl.gz):
+
+  {FORMAT}
+
+NAME is any string. ROLE is "system", "user", "assistant", "tool" or any other word. Messages are rendered with
+the ChatML template; a request goes out before each "assistant" message, with all messages before it.
+`toksplice demo --write-sessions PATH` writes an example.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="only the first N sessions")
     add_replay_arguments(parser)
     parser.add_argument("--verify", action="store_true", help="compare every answer with the reference")
+    add_epilog(parser, _EPILOG)
     parser.set_defaults(run=run)
 
 
@@ -49,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
     def conversations() -> Iterator[Conversation]:
         return read_sessions(options.sessions, options.limit)
 
-    next(conversations(), None)  # an unreadable file is one clear error before anything starts
+    # An unreadable or empty file is one clear error before anything starts.
+    if next(conversations(), None) is None:
+        raise CliError(ExitCode.INPUT, f"{options.sessions}: holds no session. A line each is needed: {FORMAT}")
     result = run_job(
         Job(
             registry=registry,

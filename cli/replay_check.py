@@ -74,17 +74,26 @@ async def check(
     return verdict
 
 
-async def reference_seconds(
+@dataclass(frozen=True, slots=True)
+class ReferenceTimes:
+    """What the reference takes for whole texts.
+
+    `measured` has (characters, seconds) of the texts that it was timed on, the shortest first; `seconds` has a
+    value for each sample, interpolated between them. Both are empty where nothing could be measured.
+    """
+
+    measured: tuple[tuple[int, float], ...] = ()
+    seconds: tuple[float, ...] = ()
+
+
+async def time_reference(
     samples: Sequence[Sample],
     conversations: Callable[[], Iterable[Conversation]],
     oracle: Oracle,
-) -> float:
-    """What the reference would take for the whole text of every request, one after another, in seconds.
-
-    Measured on texts of the same requests, spread evenly over their lengths, and interpolated between them.
-    """
+) -> ReferenceTimes:
+    """Time the reference, one text after another, on texts of the same requests, evenly spread by length."""
     if not samples:
-        return 0.0
+        return ReferenceTimes()
     by_length = sorted(samples, key=lambda sample: sample.context_chars)
     picks = np.unique(np.linspace(0, len(by_length) - 1, TIMED_TEXTS).astype(int))
     wanted = {(by_length[i].session, by_length[i].number) for i in picks}
@@ -95,10 +104,11 @@ async def reference_seconds(
         except OracleFailedError:
             continue
     if not points:
-        return 0.0
+        return ReferenceTimes()
     points.sort()
     lengths, seconds = zip(*points, strict=True)
-    return float(np.interp([sample.context_chars for sample in samples], lengths, seconds).sum())
+    estimated = np.interp([sample.context_chars for sample in samples], lengths, seconds)
+    return ReferenceTimes(tuple(points), tuple(estimated.tolist()))
 
 
 def texts_of(conversations: Iterable[Conversation], wanted: Iterable[Place]) -> Iterator[tuple[Place, str]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.oracle import Oracle
 from cli.output import progress_bar
 from cli.reference_cache import ReferenceCache
-from cli.replay_check import Verdict, check, reference_seconds
+from cli.replay_check import ReferenceTimes, Verdict, check, time_reference
 from cli.replay_run import Recording, replay
 from cli.replay_stats import Summary, summarize
 from cli.sessions import Conversation
@@ -48,6 +48,7 @@ class Result:
     summary: Summary
     recording: Recording
     verdict: Verdict | None
+    reference: ReferenceTimes = field(default_factory=ReferenceTimes)
 
 
 def run_job(job: Job) -> Result:
@@ -70,16 +71,16 @@ async def _run(job: Job) -> Result:
         oracle = await asyncio.to_thread(Oracle, data)
     verdict = await _check(job, recording, oracle) if job.verify else None
     with progress_bar("timing the reference"):
-        seconds = await reference_seconds(recording.samples, job.conversations, oracle)
+        reference = await time_reference(recording.samples, job.conversations, oracle)
     summary = summarize(
         recording,
         verdict,
         tokenizer=job.entry.name,
         fingerprint=job.entry.fingerprint,
         broker=job.broker_url,
-        reference_s=seconds or None,
+        reference=reference,
     )
-    return Result(summary, recording, verdict)
+    return Result(summary, recording, verdict, reference)
 
 
 @asynccontextmanager

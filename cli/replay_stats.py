@@ -7,19 +7,29 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from cli.replay_check import Verdict
+from cli.replay_check import ReferenceTimes, Verdict
 from cli.replay_run import Recording, Sample
 from schemas.reply import Path, Route
 
 MAX_MISMATCHES = 20
 """Mismatches that are listed; all are counted."""
+COLUMNS = ("path", "route", "requests", "share", "p50 ms", "p99 ms", "full ms", "delivered", "tokenized")
+CAPTION = (
+    "p50, p99: the client's latency, from call to answer. full ms: the reference alone on the same requests' whole "
+    "texts, median, from a measured sample. delivered, tokenized: characters."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One way in which requests were answered. Times are the client's, in microseconds."""
+    """One way in which requests were answered. Times are microseconds, and the client's.
+
+    `full_us` is the reference's: the median of what it takes for these requests' whole texts, estimated from the
+    texts that it was timed on; None where nothing was measured.
+    """
 
     path: str
     route: str
@@ -27,6 +37,7 @@ class Row:
     share: float
     p50_us: int
     p99_us: int
+    full_us: int | None
     delivered_chars: int
     encoded_chars: int
 
@@ -77,14 +88,16 @@ def summarize(
     tokenizer: str,
     fingerprint: str,
     broker: str,
-    reference_s: float | None,
+    reference: ReferenceTimes | None = None,
 ) -> Summary:
     """Put the numbers of one replay together."""
     samples = recording.samples
-    groups: dict[tuple[str, str], list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault((sample.path, sample.route), []).append(sample)
+    seconds: Sequence[float | None] = (reference.seconds if reference else ()) or [None] * len(samples)
+    groups: dict[tuple[str, str], list[tuple[Sample, float | None]]] = {}
+    for sample, full_s in zip(samples, seconds, strict=True):
+        groups.setdefault((sample.path, sample.route), []).append((sample, full_s))
     rows = [_row(path, route, group, len(samples)) for (path, route), group in groups.items()]
+    reference_s = sum(reference.seconds) if reference and reference.seconds else None
     rows.sort(key=lambda row: -row.requests)
     later = [sample for sample in samples if sample.number > 0]
     tokenize_s = sum(sample.tokenize_us for sample in samples) / 1e6
@@ -119,42 +132,46 @@ def is_splice(sample: Sample) -> bool:
 def table(summary: Summary) -> Table:
     """The rows for a terminal."""
     title = f"{summary.sessions} sessions, {summary.requests:,} requests, {summary.tokenizer}"
-    result = Table(title=title)
-    for column in ("path", "route"):
-        result.add_column(column)
-    for column in ("requests", "share", "p50 ms", "p99 ms", "chars new", "tokenized"):
-        result.add_column(column, justify="right")
+    result = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD)
+    for number, column in enumerate(COLUMNS):
+        result.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
     for row in summary.rows:
-        result.add_row(
-            row.path,
-            row.route,
-            f"{row.requests:,}",
-            f"{row.share:.1%}",
-            f"{row.p50_us / 1e3:,.2f}",
-            f"{row.p99_us / 1e3:,.2f}",
-            f"{row.delivered_chars:,}",
-            f"{row.encoded_chars:,}",
-        )
+        result.add_row(*cells(row))
     return result
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One row as it is shown, in the order of `COLUMNS`."""
+    return (
+        row.path,
+        row.route,
+        f"{row.requests:,}",
+        f"{row.share:.1%}",
+        f"{row.p50_us / 1e3:,.2f}",
+        f"{row.p99_us / 1e3:,.2f}",
+        "" if row.full_us is None else f"{row.full_us / 1e3:,.2f}",
+        f"{row.delivered_chars:,}",
+        f"{row.encoded_chars:,}",
+    )
 
 
 def sentences(summary: Summary) -> list[str]:
     """What the numbers say, one sentence each."""
-    said = []
-    if summary.spliced_after_first is not None:
-        said.append(
-            f"{summary.spliced_after_first:.2%} of the requests after each session's first were certified splices."
-        )
     again = summary.context_chars / max(1, summary.encoded_chars)
-    said.append(
-        f"{summary.delivered_chars:,} characters were new; {summary.encoded_chars:,} were tokenized, where "
+    characters = (
+        f"{summary.delivered_chars:,} characters were delivered and {summary.encoded_chars:,} tokenized, where "
         f"tokenizing every request in full takes {summary.context_chars:,} ({again:,.1f} times as many)."
     )
+    said = [characters]
     if summary.reference_s is not None and summary.speed_up is not None:
         said.append(
             f"Tokenizing took {summary.tokenize_s:,.2f} s in the workers; the reference would have taken "
-            f"{summary.reference_s:,.2f} s for the same texts (measured on a sample): "
+            f"{summary.reference_s:,.2f} s for the whole texts (measured on a sample of them): "
             f"{summary.speed_up:,.1f} times as long."
+        )
+    if summary.spliced_after_first is not None:
+        said.append(
+            f"{summary.spliced_after_first:.2%} of the requests after each session's first were certified splices."
         )
     if summary.checked:
         said.append(
@@ -168,15 +185,17 @@ def sentences(summary: Summary) -> list[str]:
     return said
 
 
-def _row(path: str, route: str, samples: Sequence[Sample], total: int) -> Row:
-    latencies = np.array([sample.latency_us for sample in samples])
+def _row(path: str, route: str, group: Sequence[tuple[Sample, float | None]], total: int) -> Row:
+    latencies = np.array([sample.latency_us for sample, _ in group])
+    full = [full_s for _, full_s in group if full_s is not None]
     return Row(
         path=path,
         route=route,
-        requests=len(samples),
-        share=len(samples) / total,
+        requests=len(group),
+        share=len(group) / total,
         p50_us=int(np.percentile(latencies, 50)),
         p99_us=int(np.percentile(latencies, 99)),
-        delivered_chars=sum(sample.delivered_chars for sample in samples),
-        encoded_chars=sum(sample.encoded_chars for sample in samples),
+        full_us=round(float(np.median(full)) * 1e6) if full else None,
+        delivered_chars=sum(sample.delivered_chars for sample, _ in group),
+        encoded_chars=sum(sample.encoded_chars for sample, _ in group),
     )

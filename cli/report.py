@@ -10,7 +10,7 @@ from cli.errors import CliError, ExitCode
 from cli.plots import Series, histogram, scatter
 from cli.replay_job import Result
 from cli.replay_run import Sample
-from cli.replay_stats import Summary, sentences
+from cli.replay_stats import CAPTION, COLUMNS, Summary, cells, sentences
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fdfdfc; --ink: #1d1d1f; --soft: #6b6b70; --rule: #dcdce0;
@@ -26,23 +26,27 @@ th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: l
 svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--rule); } .diagonal { stroke: var(--soft); stroke-dasharray: 4 4; }
 .dot { fill-opacity: .55; } .s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); }
-.s3 { --c: var(--c3); } .s4 { --c: var(--c4); } .s5 { --c: var(--c5); }
+.s3 { --c: var(--c3); } .s4 { --c: var(--c4); } .s5 { --c: var(--c5); } .s6 { --c: var(--ink); }
+.joined { fill: none; stroke: var(--c); stroke-width: 1.2; }
 .dot, .bar { fill: var(--c); } .legend { color: var(--soft); font-size: .85rem; } .key { margin-right: 1.2rem; }
 .key i { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: var(--c);
   margin-right: .4em; } .bad { color: var(--bad); font-weight: 600; } .wide { overflow-x: auto; }
-footer { color: var(--soft); font-size: .85rem; margin-top: 3rem; }
+footer { color: var(--soft); font-size: .85rem; margin-top: 3rem; overflow-wrap: anywhere; }
+@media (max-width: 44rem) { table { font-size: .7rem; } th, td { padding: .3rem .2rem; }
+  svg text { font-size: 16px; } }
 """
 
-_COLUMNS = ("path", "route", "requests", "share", "p50 ms", "p99 ms", "characters delivered", "re-tokenized")
 _STYLES = 6
+_REFERENCE_STYLE = 6
 _WORK_NOTE = (
     "On the dashed line exactly what is new is tokenized. A certified splice lies just above it; a first request "
     "lies on it, since all of it is new."
 )
-_FOOTER = (
-    "Latency is the client's, from call to answer. Route C is a certified window of the reference, route D the "
-    "reference on the whole text."
+_LATENCY_NOTE = (
+    "Latency is the client's, from call to answer. The line is what it replaces: the reference alone on whole "
+    "texts, measured on texts of these requests."
 )
+_FOOTER = "Route C is a certified window of the reference, route D the reference on the whole text."
 
 
 def write_report(path: Path, result: Result, *, title: str) -> None:
@@ -58,7 +62,10 @@ def render(result: Result, *, title: str) -> str:
     """The page as a string."""
     summary = result.summary
     samples = result.recording.samples
-    latency = _series(samples, lambda s: (s.context_chars, s.latency_us))
+    latency = _series(samples, lambda s: (max(1, s.context_chars), s.latency_us / 1e3))
+    if result.reference.measured:
+        full = [(max(1.0, chars), seconds * 1e3) for chars, seconds in result.reference.measured]
+        latency.append(Series("reference on the whole text", _REFERENCE_STYLE, full, joined=True))
     work = _series(samples, lambda s: (max(1, s.delivered_chars), max(1, s.encoded_chars)))
     said = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences(summary))
     verdict = "" if summary.ok else '<p class="bad">This replay failed: see the last lines of the list.</p>'
@@ -69,13 +76,14 @@ def render(result: Result, *, title: str) -> str:
         verdict,
         f"<ul>{said}</ul>",
         _table(summary),
-        "<h2>Latency by length of the context</h2>",
-        scatter(latency, x_label="characters of context", y_label="latency, µs"),
+        "<h2>Latency by length of the context, and what the whole text takes</h2>",
+        scatter(latency, x_label="characters of context", y_label="ms"),
+        f"<p>{_LATENCY_NOTE}</p>",
         "<h2>Characters tokenized for the characters delivered</h2>",
         scatter(work, x_label="characters delivered", y_label="characters tokenized", diagonal=True),
         f"<p>{_WORK_NOTE}</p>",
         "<h2>Distribution of latencies</h2>",
-        histogram(_series(samples, lambda s: (s.latency_us, 0)), x_label="latency, µs"),
+        histogram(_series(samples, lambda s: (s.latency_us / 1e3, 0)), x_label="latency, ms"),
         f"<footer>Tokenizer fingerprint {escape(summary.fingerprint)}. {_FOOTER}</footer>",
     ]
     return (
@@ -97,18 +105,7 @@ def _series(samples: list[Sample], point: Callable[[Sample], tuple[float, float]
 
 
 def _table(summary: Summary) -> str:
-    head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    rows = []
-    for row in summary.rows:
-        cells = (
-            escape(row.path),
-            escape(row.route),
-            f"{row.requests:,}",
-            f"{row.share:.1%}",
-            f"{row.p50_us / 1e3:,.2f}",
-            f"{row.p99_us / 1e3:,.2f}",
-            f"{row.delivered_chars:,}",
-            f"{row.encoded_chars:,}",
-        )
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+    head = "".join(f"<th>{column}</th>" for column in COLUMNS)
+    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in cells(row)) for row in summary.rows)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div><p class="legend">{CAPTION}</p>'

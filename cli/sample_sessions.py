@@ -1,9 +1,9 @@
-"""Agent sessions made from the installed Python's standard library: nothing to download, the same every time.
+"""Synthetic agent-shaped sessions, made from the installed Python's standard library: nothing to download.
 
-Each session looks like the trace of a coding agent: a system prompt, a task, then many turns in which the
-assistant says what it does and a tool answers: file reads with line numbers, greps, directory listings,
-edits as diffs, test runs. The sizes of what each turn adds follow published agent traces: the median is some
-1,400 characters, most turns add a few hundred to a few thousand, a few add whole files.
+They are the same every time. Each looks like the trace of a coding agent: a system prompt, a task, then many
+turns in which the assistant says what it does and a tool answers: file reads with line numbers, greps,
+directory listings, edits as diffs, test runs. The sizes of what each turn adds follow published agent traces:
+the median is some 1,400 characters, most turns add a few hundred to a few thousand, a few add whole files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from cli.chat_template import ASSISTANT
+from cli.chat_template import ASSISTANT, GENERATION_PROMPT, render
 from cli.sessions import Conversation
 
 MEDIAN_RESULT_CHARS = 2_400
@@ -24,6 +24,8 @@ MEDIAN_RESULT_CHARS = 2_400
 SPREAD = 1.1
 """Standard deviation of the logarithm of a result's size: one in forty is nine times the median."""
 MAX_RESULT_CHARS = 30_000
+LEAST_SESSION_CHARS = 2_000
+"""The smallest `max_chars`: a system prompt, a task and a turn or two."""
 MIN_SESSION_CHARS = 50_000
 MAX_SESSION_CHARS = 300_000
 MAX_FILES = 120
@@ -53,7 +55,10 @@ _Tool = Callable[[random.Random, str, str, int], tuple[str, str]]
 
 
 def sample_sessions(count: int, *, seed: int, max_chars: int = MAX_SESSION_CHARS) -> list[Conversation]:
-    """`count` sessions that grow to between 50,000 characters and `max_chars`, evenly spread, shuffled."""
+    """`count` sessions that grow to between 50,000 characters and `max_chars`, evenly spread, shuffled.
+
+    None is longer than `max_chars`; with one below 50,000 all are as long as that.
+    """
     sources = _standard_library()
     sessions = []
     for number in range(count):
@@ -82,20 +87,27 @@ def _standard_library() -> list[tuple[str, str]]:
 
 def _messages(rng: random.Random, sources: Sequence[tuple[str, str]], target_chars: int) -> Iterator[tuple[str, str]]:
     name, text = rng.choice(sources)
-    yield "system", _SYSTEM
-    yield "user", rng.choice(_TASKS).format(name=name)
-    size = len(_SYSTEM)
+    opening = (("system", _SYSTEM), ("user", rng.choice(_TASKS).format(name=name)))
+    yield from opening
+    size = sum(len(render(*message)) for message in opening)
     while size < target_chars:
         if rng.random() < 0.3:
             name, text = rng.choice(sources)
         budget = min(MAX_RESULT_CHARS, round(rng.lognormvariate(math.log(MEDIAN_RESULT_CHARS), SPREAD)))
         call, result = rng.choice(_TOOLS)(rng, name, text, budget)
         thought = rng.choice(_THOUGHTS).format(name=name, word=_word(rng, text))
-        yield ASSISTANT, f"{thought}\n\n<call>{call}</call>"
-        yield "tool", result
-        size += len(thought) + len(call) + len(result) + 70
-        if rng.random() < 0.04:
-            yield "user", rng.choice(_TASKS).format(name=name)
+        said = f"{thought}\n\n<call>{call}</call>"
+        # The last result is cut, so that the last request is as long as was asked for and no longer.
+        room = target_chars - size - len(render(ASSISTANT, said) + render("tool", "") + GENERATION_PROMPT)
+        if room <= 0:
+            break
+        yield ASSISTANT, said
+        yield "tool", result[:room]
+        size += len(render(ASSISTANT, said) + render("tool", result[:room]))
+        task = rng.choice(_TASKS).format(name=name)
+        if rng.random() < 0.04 and size + len(render("user", task) + GENERATION_PROMPT) < target_chars:
+            yield "user", task
+            size += len(render("user", task))
     yield ASSISTANT, f"Done: {name} is fixed and the tests pass."
 
 

@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +14,7 @@ from typing import IO, Any
 from cli.chat_template import ASSISTANT, request_deltas
 from cli.errors import CliError, ExitCode
 
+FORMAT = '{"session": NAME, "appends": [[ROLE, TEXT], ...]}'
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """One session; the longest known is 4 million characters."""
 
@@ -54,6 +55,17 @@ def read_sessions(path: Path, limit: int | None = None) -> Iterator[Conversation
                     yield _conversation(json.loads(line), number)
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CliError(ExitCode.INPUT, f"{path}, line {max(number, 1)}: {error}") from error
+
+
+def write_sessions(path: Path, sessions: Iterable[Conversation]) -> None:
+    """Write a file that `read_sessions` reads; packed when its name ends in .gz. Raises `CliError` (STORAGE)."""
+    lines = (json.dumps({"session": one.name, "appends": one.messages}, ensure_ascii=False) for one in sessions)
+    data = "".join(f"{line}\n" for line in lines).encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    except OSError as error:
+        raise CliError(ExitCode.STORAGE, f"{path}: cannot be written ({error.strerror})") from error
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -10,10 +10,11 @@ from typing import Any
 
 from rich.table import Table
 
-from cli.errors import ExitCode
-from cli.output import note, progress_bar, stdout, write_json
-from cli.wiring import open_registry
-from toksplice.sources import SOURCES, Fetcher, Source, source_of
+from cli.errors import CliError, ExitCode
+from cli.output import progress_bar, stdout, write_json
+from cli.wiring import choose_tokenizer, open_registry
+from toksplice.errors import UnknownTokenizerError
+from toksplice.sources import SOURCES, Fetcher, Source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +65,13 @@ def run_list(options: argparse.Namespace) -> int:
 def run_fetch(options: argparse.Namespace) -> int:
     names = sorted(SOURCES) if options.all else list(dict.fromkeys(options.names))
     if not names:
-        note("toksplice tokenizers fetch: name at least one tokenizer, or use --all")
-        return ExitCode.USAGE
+        raise CliError(ExitCode.USAGE, "name at least one tokenizer, or use --all")
     for name in names:
-        source_of(name)
+        if name not in SOURCES:
+            raise UnknownTokenizerError(
+                f"no source is known for {name[:80]!r}. `toksplice tokenizers list` shows what can be fetched, "
+                "`toksplice tokenizers add NAME FILE` registers a tokenizer.json of your own."
+            )
     registry = open_registry(options.registry)
     done = []
     with Fetcher() as fetcher, progress_bar("fetching", total=len(names)) as bar:
@@ -94,16 +98,17 @@ def run_add(options: argparse.Namespace) -> int:
 
 def run_show(options: argparse.Namespace) -> int:
     registry = open_registry(options.registry)
-    entry = registry.entry(options.name)
-    facts = asdict(entry) | {"path": str(registry.path(options.name))}
+    entry = choose_tokenizer(registry, options.name)
+    facts = asdict(entry) | {"path": str(registry.path(entry.fingerprint))}
     facts |= asdict(registry.get(entry.fingerprint).explain())
     if options.json:
         write_json(facts)
         return ExitCode.OK
-    table = Table(show_header=False)
+    # Lines rather than a table: a path must stay whole in a narrow terminal and in a pipe.
+    wide = max(map(len, facts))
     for key, value in facts.items():
-        table.add_row(key.replace("_", " "), ", ".join(value) if isinstance(value, tuple) else str(value))
-    stdout().print(table)
+        shown = ", ".join(value) if isinstance(value, tuple) else str(value)
+        stdout().print(f"{key.replace('_', ' '):{wide}}  {shown}", markup=False, soft_wrap=True)
     return ExitCode.OK
 
 

@@ -24,6 +24,9 @@ CASES_PER_CHAIN = 2 * EDITS_PER_CHAIN
 """Each edit is a case with special tokens and one without."""
 MAX_JOBS = 64
 
+_Chain = tuple[str, int]
+"""Seed, and how many cases."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tokenizer_arguments(parser)
@@ -40,13 +43,16 @@ def run(options: argparse.Namespace) -> int:
     entry = choose_tokenizer(registry, options.tokenizer)
     registry.get(entry.fingerprint)  # a file that cannot be loaded is one clear error, here
     path = registry.path(entry.fingerprint)
-    seeds = [f"{options.seed}/{number}" for number in range(-(-options.cases // CASES_PER_CHAIN))]
+    chains = [
+        (f"{options.seed}/{number}", min(CASES_PER_CHAIN, options.cases - start))
+        for number, start in enumerate(range(0, options.cases, CASES_PER_CHAIN))
+    ]
     outcome = Outcome()
-    jobs = min(options.jobs, len(seeds), MAX_JOBS)
+    jobs = min(options.jobs, len(chains), MAX_JOBS)
     with (
-        progress_bar(f"verifying {entry.name}", total=len(seeds)) as bar,
+        progress_bar(f"verifying {entry.name}", total=len(chains)) as bar,
         # Closed at once on Ctrl-C, so that the processes end with the command.
-        closing(_outcomes(path, seeds, jobs)) as outcomes,
+        closing(_outcomes(path, chains, jobs)) as outcomes,
     ):
         for part in outcomes:
             outcome.merge(part)
@@ -59,16 +65,16 @@ def run(options: argparse.Namespace) -> int:
     return ExitCode.CHECK_FAILED if outcome.failed else ExitCode.OK
 
 
-def _outcomes(path: Path, seeds: list[str], jobs: int) -> Generator[Outcome]:
+def _outcomes(path: Path, chains: list[_Chain], jobs: int) -> Generator[Outcome]:
     """The outcome of each chain, in the order in which they finish."""
     if jobs == 1:
         _start(path)
-        yield from map(_chain, seeds)
+        yield from map(_run, chains)
         return
     # Fresh processes: a fork would copy the reference's locked thread pool.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=(path,)) as pool:
-        waiting: set[Future[Outcome]] = {pool.submit(_chain, seed) for seed in seeds}
+        waiting: set[Future[Outcome]] = {pool.submit(_run, chain) for chain in chains}
         try:
             while waiting:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -92,8 +98,9 @@ def _start(path: Path) -> None:
     _attack.update(tokenizer=toksplice.load(data), oracle=Oracle(data))
 
 
-def _chain(seed: str) -> Outcome:
-    return run_chain(_attack["tokenizer"], _attack["oracle"], seed=seed)
+def _run(chain: _Chain) -> Outcome:
+    seed, cases = chain
+    return run_chain(_attack["tokenizer"], _attack["oracle"], seed=seed, cases=cases)
 
 
 def _summary(name: str, fingerprint: str, seed: str, outcome: Outcome) -> dict[str, Any]:

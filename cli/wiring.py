@@ -59,11 +59,20 @@ def choose_tokenizer(registry: Registry, name: str) -> Entry:
     except UnknownTokenizerError:
         if name == BUILT_IN:
             return fetch_tokenizer(registry, name)
-        if name in SOURCES:
-            raise UnknownTokenizerError(
-                f"tokenizer {name!r} is not registered yet: run `toksplice tokenizers fetch {name}`"
-            ) from None
-        raise
+        raise unknown_tokenizer(registry, name) from None
+
+
+def unknown_tokenizer(registry: Registry, name: str) -> UnknownTokenizerError:
+    """The error that every command ends in when no such tokenizer is registered."""
+    known = ", ".join(registry.names()) or "none"
+    if name in SOURCES:
+        advice = f"`toksplice tokenizers fetch {name}` fetches it."
+    else:
+        advice = (
+            "`toksplice tokenizers list` shows what can be fetched, `toksplice tokenizers add NAME FILE` registers "
+            "a tokenizer.json of your own."
+        )
+    return UnknownTokenizerError(f"tokenizer {name[:80]!r} is not registered (registered: {known}). {advice}")
 
 
 def fetch_tokenizer(registry: Registry, name: str) -> Entry:

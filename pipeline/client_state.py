@@ -194,7 +194,7 @@ def raise_for_failure(reply: Reply) -> Reply:
     code = reply.code or Code.INTERNAL
     if reply.status is Status.EXPIRED:
         raise DeadlineError(reply.message or code.meaning)
-    raise ReplyError(code, f"{reply.message or code.meaning} {code.advice}", retriable=reply.retriable)
+    raise ReplyError(code, f"{(reply.message or code.meaning).rstrip('.')}. {code.advice}", retriable=reply.retriable)
 
 
 def inconsistent(reply: Reply) -> ReplyError:

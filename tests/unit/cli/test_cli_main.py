@@ -121,7 +121,19 @@ def test_an_unknown_tokenizer_says_how_to_get_it(command: Command, registry: Reg
     done = command("tokenize", text, "--tokenizer", "qwen3")
     assert done.code == ExitCode.TOKENIZER
     assert "toksplice tokenizers fetch qwen3" in done.err
-    assert command("tokenize", text, "--tokenizer", "nobody").code == ExitCode.TOKENIZER
+    assert command("tokenizers", "show", "qwen3").err == done.err
+    assert command("up", "--tokenizer", "qwen3").err == done.err
+    unknown = command("tokenize", text, "--tokenizer", "nobody")
+    assert unknown.code == ExitCode.TOKENIZER
+    assert "toksplice tokenizers add NAME FILE" in unknown.err
+    assert command("tokenizers", "show", "nobody").err == unknown.err
+
+
+def test_shown_paths_are_whole_in_a_narrow_terminal(
+    command: Command, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert f"{registry.path('gpt2')}\n" in command("tokenizers", "show", "gpt2").out
 
 
 def test_tokenizers_are_listed_added_and_shown(command: Command, registry: Registry, gpt2_file: Path) -> None:

@@ -13,7 +13,7 @@ from cli.errors import ExitCode
 from cli.oracle import Oracle, OracleFailedError
 from cli.plots import Series, histogram, scatter
 from cli.reference_cache import Answer, ReferenceCache, RunningKey
-from cli.replay_check import check, reference_seconds, texts_of
+from cli.replay_check import ReferenceTimes, check, texts_of, time_reference
 from cli.replay_run import Recording, Sample
 from cli.replay_stats import sentences, summarize, table
 from cli.sessions import Conversation
@@ -106,6 +106,10 @@ def test_a_mismatch_is_found_named_and_ends_in_its_exit_code(
 
 def test_an_unreadable_sessions_file_is_one_clear_error(command: Command, registry: Registry, tmp_path: Path) -> None:
     assert command("replay", tmp_path / "nothing.jsonl").code == ExitCode.INPUT
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    assert "holds no session" in command("replay", empty).err
+    assert command("replay", empty).code == ExitCode.INPUT
     bad = tmp_path / "bad.jsonl"
     bad.write_text("nonsense\n")
     done = command("replay", bad)
@@ -119,7 +123,9 @@ def test_the_demo_falls_back_to_the_built_in_tokenizer(
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     report = tmp_path / "demo" / "report.html"
-    done = command("demo", "--sessions", 1, "--max-chars", 3_000, "--report", report, "--json", tmp_path / "n.json")
+    written = tmp_path / "sessions.jsonl.gz"
+    words = ("demo", "--sessions", 1, "--max-chars", 3_000, "--write-sessions", written)
+    done = command(*words, "--report", report, "--json", tmp_path / "n.json")
     assert done.code == ExitCode.OK, done.err
     assert "Using gpt2 instead" in done.err
     numbers = json.loads((tmp_path / "n.json").read_text())
@@ -129,6 +135,30 @@ def test_the_demo_falls_back_to_the_built_in_tokenizer(
     assert "<script" not in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert "0 mismatches" in page
+    assert "synthetic" in page
+    assert "synthetic" in done.err
+    assert command("replay", written, "--json", "-").json["delivered_chars"] == numbers["delivered_chars"] <= 3_000
+
+
+def test_the_demo_writes_no_report_unless_asked_and_refuses_what_it_cannot_make(
+    command: Command, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("demo", "--tokenizer", "gpt2", "--sessions", 1, "--max-chars")
+    assert command(*words, 1_999).code == ExitCode.USAGE
+    assert command(*words, 2_000).code == ExitCode.OK
+    assert not (tmp_path / ".demo").exists()
+
+
+def test_help_of_replay_tells_the_format(command: Command) -> None:
+    assert '{"session": NAME, "appends": [[ROLE, TEXT], ...]}' in command("replay", "--help").out
+
+
+@pytest.mark.parametrize(("low", "high", "least"), [(0.4, 200, 5), (1.1, 7, 4), (2, 2, 3), (3, 9_000_000, 4)])
+def test_an_axis_has_several_ticks(low: float, high: float, least: int) -> None:
+    page = scatter([Series("s", 0, [(low, 1), (high, 1)], joined=True)], x_label="x", y_label="y")
+    assert page.count('text-anchor="middle"') - 2 >= least
+    assert "<polyline" in page
 
 
 async def test_checking_compares_what_the_cache_knows_and_encodes_the_rest(oracle: Oracle, tmp_path: Path) -> None:
@@ -178,8 +208,10 @@ async def test_the_reference_is_timed_on_texts_of_the_same_requests(
     monkeypatch.setattr(Oracle, "seconds", lambda self, text: len(text) / 1e6)
     samples = samples_of(oracle)
     expected = sum(sample.context_chars for sample in samples) / 1e6
-    assert await reference_seconds(samples, conversations, oracle) == pytest.approx(expected)
-    assert await reference_seconds([], conversations, oracle) == 0.0
+    times = await time_reference(samples, conversations, oracle)
+    assert sum(times.seconds) == pytest.approx(expected)
+    assert times.measured == tuple(sorted((sample.context_chars, sample.context_chars / 1e6) for sample in samples))
+    assert await time_reference([], conversations, oracle) == ReferenceTimes()
 
 
 def test_texts_are_rendered_again_only_where_wanted() -> None:
@@ -191,7 +223,9 @@ def test_texts_are_rendered_again_only_where_wanted() -> None:
 
 def test_the_numbers_of_a_replay(oracle: Oracle) -> None:
     recording = Recording(samples=samples_of(oracle), sessions=3, failed=1, failures=["x"], wall_s=1.0)
-    summary = summarize(recording, None, tokenizer="t", fingerprint=FINGERPRINT, broker="memory://", reference_s=4.0)
+    times = ReferenceTimes(seconds=(0.5, 1.0, 0.5, 2.0))
+    summary = summarize(recording, None, tokenizer="t", fingerprint=FINGERPRINT, broker="memory://", reference=times)
+    assert [row.full_us for row in summary.rows] == [500_000, 1_500_000]
     assert summary.requests == 5
     assert summary.spliced_after_first == 1.0
     assert summary.tokenize_s == pytest.approx(0.002)
@@ -207,7 +241,7 @@ def test_the_numbers_of_a_replay(oracle: Oracle) -> None:
 
 
 def test_numbers_of_nothing_are_no_error() -> None:
-    summary = summarize(Recording(), None, tokenizer="t", fingerprint="", broker="memory://", reference_s=None)
+    summary = summarize(Recording(), None, tokenizer="t", fingerprint="", broker="memory://")
     assert (summary.requests, summary.spliced_after_first, summary.speed_up, summary.ok) == (0, None, None, True)
     assert sentences(summary)
 

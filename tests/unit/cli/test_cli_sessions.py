@@ -13,8 +13,8 @@ import pytest
 from cli.chat_template import GENERATION_PROMPT, render, request_deltas
 from cli.errors import CliError, ExitCode
 from cli.reference_cache import Answer, ReferenceCache, RunningKey
-from cli.sample_sessions import sample_sessions
-from cli.sessions import Conversation, read_sessions
+from cli.sample_sessions import LEAST_SESSION_CHARS, sample_sessions
+from cli.sessions import Conversation, read_sessions, write_sessions
 
 TALK = (
     ("system", "Be brief."),
@@ -95,10 +95,25 @@ def test_sample_sessions_are_the_same_every_time_and_shaped_like_agents() -> Non
     assert sessions == sample_sessions(4, seed=3, max_chars=80_000)
     assert sessions != sample_sessions(4, seed=4, max_chars=80_000)
     sizes = sorted(sum(map(len, session.deltas())) for session in sessions)
-    assert 45_000 < sizes[0] < sizes[-1] < 120_000
+    assert 45_000 < sizes[0] < sizes[-1] <= 80_000
     appends = [len(delta) for session in sessions for delta in list(session.deltas())[1:]]
     assert 900 < median(appends) < 1_900
     assert max(appends) < 40_000
+
+
+@pytest.mark.parametrize("most", [LEAST_SESSION_CHARS, 5_000, 60_000])
+def test_no_sample_session_is_longer_than_asked_for(most: int) -> None:
+    for session in sample_sessions(12, seed=1, max_chars=most):
+        assert sum(map(len, session.deltas())) <= most
+        assert session.requests > 1
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.jsonl.gz"])
+def test_written_sessions_are_read_again(tmp_path: Path, name: str) -> None:
+    sessions = sample_sessions(3, seed=2, max_chars=3_000)
+    write_sessions(tmp_path / "new" / name, sessions)
+    assert list(read_sessions(tmp_path / "new" / name)) == sessions
+    assert ((tmp_path / "new" / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
 
 
 def test_the_running_key_is_the_key_of_the_whole_text() -> None:

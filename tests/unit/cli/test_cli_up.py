@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_kit import Command
 
 from cli.errors import CliError, ExitCode
 from cli.jsonlines import id_of_line, line_from_reply, request_from_line
-from cli.up import lines_of
+from cli.line_server import Line, Turns, lines_of
 from pipeline.settings import WorkerSettings
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
@@ -179,3 +180,65 @@ def test_one_name_cannot_stand_for_all_workers(registry: Registry) -> None:
     with pytest.raises(CliError, match="TOKSPLICE_WORKER_ID") as caught:
         make_workers(make_broker("memory://"), registry, WorkerSettings(worker_id="one"))
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_a_script_may_write_a_sessions_lines_at_once(registry: Registry, ups: list[Up]) -> None:
+    ups.append(Up("--no-state"))
+    script: list[dict[str, Any]] = [
+        {"session_id": "s", "text": "Once upon"},
+        {"session_id": "s", "op": "append", "text": " a", "base": {"revision": 1, "length": 9}},
+        {"session_id": "s", "op": "append", "text": " time", "base": {"revision": 2, "length": 11}},
+        {"session_id": "s", "op": "fork", "new_session": "t", "base": {"revision": 3, "length": 16}},
+        {"session_id": "t", "op": "append", "text": "!", "base": {"revision": 1, "length": 16}},
+        {"text": "x", "tokenizer": "qwen3"},
+    ]
+    out, err = ups[0].process.communicate(("\n".join(map(json.dumps, script))).encode(), timeout=TIMEOUT_S)
+    replies = {reply["request_id"]: reply for reply in map(json.loads, out.splitlines())}
+    statuses = [replies[f"line-{n}"]["status"] for n in range(1, 7)]
+    assert statuses == ["ok", "ok", "ok", "ok", "ok", "rejected"], err
+    assert [replies[f"line-{n}"]["total"] for n in range(1, 6)] == [2, 3, 4, 4, 5]
+    assert "`toksplice tokenizers fetch qwen3`" in replies["line-6"]["message"]
+    order = [json.loads(line)["request_id"] for line in out.splitlines()]
+    assert [name for name in order if name in {"line-1", "line-2", "line-3"}] == ["line-1", "line-2", "line-3"]
+
+
+def line(session: str, new_session: str | None = None) -> Line:
+    op = Op.TEXT if new_session is None else Op.FORK
+    request = Request(
+        request_id="r", tokenizer="t", op=op, session_id=session, text="", base=Base(revision=1, length=0),
+        new_session=new_session,
+    )  # fmt: skip
+    return Line(request, b"")
+
+
+def test_lines_of_a_session_take_turns_and_others_go_on() -> None:
+    turns = Turns()
+    first, second, other, one_off = line("a"), line("a"), line("b"), line("")
+    assert turns.add(first) == [first]
+    assert turns.add(second) == []
+    assert turns.add(other) == [other]
+    assert turns.add(one_off) == [one_off]
+    assert turns.done(one_off) == []
+    assert turns.done(second) == []
+    assert turns.done(first) == [second]
+    assert turns.done(first) == []
+    assert turns.done(second) == []
+    assert turns.add(line("a"))
+
+
+def test_a_fork_takes_its_turn_in_both_sessions() -> None:
+    turns = Turns()
+    parent, child, fork, after = line("a"), line("b"), line("a", "b"), line("b")
+    assert turns.add(parent) == [parent]
+    assert turns.add(child) == [child]
+    assert turns.add(fork) == []
+    assert turns.add(after) == []
+    assert turns.done(child) == []
+    assert turns.done(parent) == [fork]
+    assert turns.done(fork) == [after]
+
+
+def test_help_tells_of_the_lines(command: Command) -> None:
+    out = command("up", "--help").out
+    assert "one request a line on stdin" in out
+    assert "in order within a session only" in out

@@ -185,6 +185,12 @@ def test_the_command_reports_routes_as_json(command: Command, registry: Registry
     assert command("verify", "--tokenizer", "gpt2", "--cases", 40, "--seed", 3, "--jobs", 1, "--json").json == result
 
 
+@pytest.mark.parametrize("cases", [1, 45])
+def test_the_command_tries_as_many_cases_as_asked_for(command: Command, registry: Registry, cases: int) -> None:
+    result = command("verify", "--tokenizer", "gpt2", "--cases", cases, "--jobs", 1, "--json").json
+    assert result["cases"] + result["skipped"] == cases
+
+
 def test_a_failure_ends_in_its_exit_code_and_can_be_seen_again(
     command: Command, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
