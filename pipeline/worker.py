@@ -224,11 +224,13 @@ class Worker:
         except BrokerUnavailableError as error:
             _log.warning("offsets not committed at a rebalance (%s); those records come again", error)
         for queue in queues:
-            del self._queues[queue.source]
+            self._queues.pop(queue.source, None)
             clear_gauges(self._telemetry, queue.source)
 
     async def _on_assigned(self, delivery: Delivery, partitions: frozenset[TopicPartition]) -> None:
         """Tell the service what it lost and what it holds, then start to work on what is held."""
+        if self._stop.is_set():
+            return  # Nobody would drain what is queued now; it stays uncommitted, for others.
         before = frozenset(source.partition for source in self._held)
         now = frozenset(source.partition for source in partitions)
         self._held = partitions

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from pipeline.context import Context
-from pipeline.errors import RecordTooLargeError
+from pipeline.errors import BrokerOverloadedError, RecordTooLargeError
 from pipeline.ports import Record
 from pipeline.service import ServiceHealth
 from pipeline.topology import REPAIR_GROUP
@@ -332,6 +332,10 @@ class RepairService:
         try:
             value = adopt.encode(self._ctx.write_limits)
             await self._ctx.forward(REPAIR, record, value, tenant=request.tenant, session_id=adopt.session_id)
+        except BrokerOverloadedError:
+            # Waiting could be for ever: where the copy goes may be the partition that this very record holds up.
+            message = "the partition of the new session is full"
+            return self._remembered(entry, answers.failed(work, entry, Code.OVERLOADED, message))
         except (ProtocolError, RecordTooLargeError):
             message = "the session is too large to be handed over: start the new one by its text"
             return self._remembered(entry, answers.failed(work, entry, Code.TEXT_TOO_LARGE, message))

@@ -108,7 +108,7 @@ def certify(route: RouteC, side: Side) -> Run | None:
 def _longest_run(side: Side) -> Run | None:
     """The longest stretch of consecutive window tokens that are consecutive old tokens, id and span."""
     new, old = side.tokens, side.old_tokens
-    if not len(old) or not len(new):
+    if not len(old) or not len(new) or not (_is_ascending(new.starts) and _is_ascending(old.starts)):
         return None
     at = np.minimum(np.searchsorted(new.starts, old.starts), len(new) - 1)
     hits = np.flatnonzero((new.starts[at] == old.starts) & (new.ends[at] == old.ends) & (new.ids[at] == old.ids))
@@ -128,6 +128,10 @@ def _longest_run(side: Side) -> Run | None:
         return None
     chars = _char_at(side, new.ends[stop - 1]) - _char_at(side, new.starts[start])
     return Run(start, stop, offset, chars)
+
+
+def _is_ascending(values: U32) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
 
 
 def _longest_true(bits: npt.NDArray[np.bool_]) -> tuple[int, int]:

@@ -22,6 +22,8 @@ from tokenizers import Regex
 from tokenizers.normalizers import NFD, NFKD, Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer, Split
 
+from toksplice.pattern import UnsupportedPatternError
+
 Bits = npt.NDArray[np.bool_]
 
 #: Code points probed: the Basic Multilingual Plane and the Supplementary Multilingual Plane.
@@ -90,8 +92,15 @@ def inert_bits(form: str) -> Bits:
     return _cached(f"inert {form}", lambda: _probe_inert(form))
 
 
+def _regex(source: str) -> Regex:
+    try:
+        return Regex(source)
+    except Exception as error:
+        raise UnsupportedPatternError(f"{source} is no pattern of its own: {error}") from error
+
+
 def _probe_class(source: str) -> Bits:
-    runs = Split(Regex(f"(?:{source})+"), "removed")
+    runs = Split(_regex(f"(?:{source})+"), "removed")
     points = np.array(_points())
     bits = np.zeros(PROBED, dtype=np.bool_)
     bits[points] = True
@@ -102,7 +111,7 @@ def _probe_class(source: str) -> Bits:
 
 def _probe_alone(source: str) -> Bits:
     """As `_probe_class`, with a line feed between the characters, so that no two can match together."""
-    splitter = Split(Regex(f"(?:{source})"), "isolated")
+    splitter = Split(_regex(f"(?:{source})"), "isolated")
     points = _points()
     bits = np.zeros(PROBED, dtype=np.bool_)
     for _, (start, end) in splitter.pre_tokenize_str("".join(f"\n{chr(point)}" for point in points)):

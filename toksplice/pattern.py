@@ -71,7 +71,8 @@ def parse(source: str) -> Node:
 
 def literal(char: str) -> Chars:
     """A leaf that holds one given character."""
-    return Chars(source=char, literal=char)
+    # Marked, since "." is a class when it is not escaped.
+    return Chars(source=f"={char}", literal=char)
 
 
 class _Parser:
@@ -146,7 +147,7 @@ class _Parser:
     def repeat(self, item: Node) -> Node:
         if isinstance(item, Look):
             raise UnsupportedPatternError("a repeated look-ahead")
-        least, many, interval = 0, False, False
+        least, many, interval, comma = 0, False, False, True
         match self.take():
             case "?":
                 pass
@@ -155,15 +156,17 @@ class _Parser:
             case "+":
                 least, many = 1, True
             case _:
-                least, many = self._interval()
+                least, many, comma = self._interval()
                 interval = True
-        if self.accept("?"):
+        # In this dialect {n}? is an optional {n}: the mark is then a quantifier of its own.
+        if comma and self.accept("?"):
             return Repeat(item, least, many, possessive=False)
         if not interval and self.accept("+"):
             return Repeat(item, least, many, possessive=True)
         return Repeat(item, least, many, possessive=False)
 
-    def _interval(self) -> tuple[int, bool]:
+    def _interval(self) -> tuple[int, bool, bool]:
+        """Least, whether there may be more than one, and whether there was a comma."""
         end = self.source.find("}", self.position)
         low, _, high = self.source[self.position : end].partition(",")
         valid = end > 0 and all(c in string.digits for c in low + high) and (low or high)
@@ -175,7 +178,7 @@ class _Parser:
         most = int(high) if high else (None if comma else least)
         if most is not None and (most < least or most < 1):
             raise UnsupportedPatternError("an interval that is empty or runs backwards")
-        return least, most is None or most > 1
+        return least, most is None or most > 1, comma
 
     def _close(self) -> None:
         if not self.accept(")"):
@@ -204,7 +207,8 @@ class _Parser:
         self.accept("]")
         while (char := self.take()) != "]":
             if char == "\\":
-                self.take()
+                if self.take() in "cCM":
+                    raise UnsupportedPatternError("a control or meta character")
             elif char == "[":
                 self._skip_bracket()
 

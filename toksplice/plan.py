@@ -23,6 +23,7 @@ from toksplice.sync import Level, SyncTable, build, isolated_leaf
 BYTE_LEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 _NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_COMPATIBILITY_FORMS = ("NFKC", "NFKD")
 
 
 class NotUnderstoodError(Exception):
@@ -57,14 +58,19 @@ class Explanation:
     added_tokens: int
 
 
-def plan(config: Mapping[str, Any]) -> tuple[RouteC | None, Explanation]:
-    """Read a parsed tokenizer.json: the route C facts, or None when only the reference may serve it."""
-    longest = _longest_token(config["model"])
+def plan(config: Mapping[str, Any], longest: int) -> tuple[RouteC | None, Explanation]:
+    """Read the components of a tokenizer.json: the route C facts, or None when only the reference may serve it.
+
+    `longest` is that of `longest_token_chars`.
+    """
     entries = config.get("added_tokens") or ()
     route: RouteC | None = None
     try:
         levels = tuple(_levels(config.get("pre_tokenizer")))
         form = _form(config.get("normalizer"))
+        if form in _COMPATIBILITY_FORMS and _trims_offsets(config.get("post_processor")):
+            # A character that falls apart into a space and more gets spans that run backwards.
+            raise NotUnderstoodError(f"{form} with a post-processor that trims offsets")
         white = class_bits(r"\s") | _python_white()
         sync = build(levels, never_left=white | class_bits(r"\p{M}"))
         if not sync.pairs.any():
@@ -92,6 +98,13 @@ def _steps(config: Mapping[str, Any] | None, member: str) -> list[Mapping[str, A
     if config["type"] != "Sequence":
         return [config]
     return [step for child in config[member] for step in _steps(child, member)]
+
+
+def _trims_offsets(config: Mapping[str, Any] | None) -> bool:
+    return any(
+        step["type"] in ("ByteLevel", "RobertaProcessing") and step.get("trim_offsets", True)
+        for step in _steps(config, "processors")
+    )
 
 
 def _form(config: Mapping[str, Any] | None) -> str | None:
@@ -145,7 +158,7 @@ def _word(text: str) -> Node:
     return leaves[0] if len(leaves) == 1 else Concat(tuple(leaves))
 
 
-def _longest_token(model: Mapping[str, Any]) -> int:
+def longest_token_chars(model: Mapping[str, Any]) -> int:
     """Characters of the longest vocabulary entry; a byte-level entry has at most as many characters as bytes."""
     vocabulary = model.get("vocab") or ()
     words = vocabulary if isinstance(vocabulary, dict) else (entry[0] for entry in vocabulary)

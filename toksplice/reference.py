@@ -85,14 +85,19 @@ class Reference:
             spans = char_starts(text)[spans]
         return Encoded(ids, np.ascontiguousarray(spans[:, 0]), np.ascontiguousarray(spans[:, 1]))
 
+    def normalize(self, text: str) -> str:
+        """`text` as the normalizer, if there is one, leaves it."""
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
     def specials(self) -> Specials | None:
         """What the post-processor adds around a text; None when it does more than that."""
         found: set[Specials] = set()
         for probe in _SPECIAL_PROBES:
             core = self._run(probe, add_special_tokens=False, with_offsets=True).ids
             full = self._run(probe, add_special_tokens=True, with_offsets=True)
-            lead = full.special_tokens_mask.index(0)
-            if full.ids[lead : lead + len(core)] != core:
+            lead = full.special_tokens_mask.index(0) if 0 in full.special_tokens_mask else 0
+            if not core or full.ids[lead : lead + len(core)] != core:
                 return None
             found.add(Specials(tuple(full.ids[:lead]), tuple(full.ids[lead + len(core) :])))
         return found.pop() if len(found) == 1 else None

@@ -58,7 +58,7 @@ def repair(reference: Reference, route: RouteC, edit: Edit) -> Attempt:
         window.encode(reference)
         spent += len(window.text)
         left_run, right_run = window.certify_left(route), window.certify_right(route)
-        if left_run is not None and right_run is not None:
+        if left_run is not None and right_run is not None and window.is_in_order(left_run, right_run):
             return Attempt(window.splice(left_run, right_run, doublings), "certified", spent)
         left *= 2 if left_run is None else 1
         right *= 2 if right_run is None else 1
@@ -126,6 +126,14 @@ class _Window:
             old_shift=low - len(old),
         )
         return certify(route, side)
+
+    def is_in_order(self, left: Run, right: Run) -> bool:
+        """The runs do not overlap, neither in the window nor in the old text."""
+        if left is _WHOLE_SIDE or right is _WHOLE_SIDE:
+            return True
+        keep_left = self._first_left() + left.stop + left.offset
+        keep_from = self._first_right() + right.start + right.offset
+        return left.stop <= right.start and keep_left <= keep_from
 
     def splice(self, left: Run, right: Run, doublings: int) -> Repaired:
         """Old tokens up to the end of the left run, window tokens, old tokens from the start of the right run."""

@@ -225,36 +225,49 @@ def _leaves(node: Node) -> list[Chars]:
 
 
 def _refuse_wide_folds(node: Node) -> None:
-    """Raise when a case-blind literal could match a single character that stands for several of its own."""
+    """Raise when case-blind literals could match a single character that stands for two of them.
+
+    Every two that can follow each other are asked about, however they are grouped: the engine joins literals
+    across groups. A longer fold of ASCII letters begins with one of two.
+    """
+    pairs: set[str] = set()
+    _case_blind_edges(node, pairs)
+    if not literal_fold_is_plain(tuple(sorted(pairs))):
+        raise UnsupportedPatternError("a literal whose case folding changes its length")
+
+
+_Letters = frozenset[str]
+
+
+def _case_blind_edges(node: Node, pairs: set[str]) -> tuple[_Letters, _Letters, bool]:
+    """Case-blind letters that a match of `node` can begin and end with, and whether it can be empty; adds to
+    `pairs` each two that can stand side by side."""
     match node:
-        case Repeat(item=item):
-            _refuse_wide_folds(item)
-        case Choice(options=children):
-            for child in children:
-                _refuse_wide_folds(child)
+        case Chars(source=source):
+            letters = frozenset({source[4]} if source.startswith("(?i:") else ())
+            return letters, letters, False
+        case Look():
+            return frozenset(), frozenset(), True
+        case Repeat(item=item, least=least, many=many):
+            first, last, empty = _case_blind_edges(item, pairs)
+            if many:
+                pairs.update(a + b for a in last for b in first)
+            return first, last, empty or least == 0
+        case Choice(options=options):
+            first, last, empty = _Letters(), _Letters(), False
+            for option in options:
+                starting, ending, skipped = _case_blind_edges(option, pairs)
+                first, last, empty = first | starting, last | ending, empty or skipped
+            return first, last, empty
         case Concat(items=items):
-            if not literal_fold_is_plain(_case_blind_words(items)):
-                raise UnsupportedPatternError("a literal whose case folding changes its length")
+            first, last, empty = _Letters(), _Letters(), True
             for item in items:
-                _refuse_wide_folds(item)
-        case _:
-            return
-
-
-def _case_blind_words(items: Sequence[Node]) -> tuple[str, ...]:
-    """The stretches of literal leaves among `items`, if any leaf disregards case."""
-    leaves = [item if isinstance(item, Chars) else None for item in items]
-    if not any(leaf and leaf.source.startswith("(?i:") for leaf in leaves):
-        return ()
-    letters = (_letter(leaf) if leaf else "\0" for leaf in leaves)
-    return tuple(word for word in "".join(letters).split("\0") if len(word) > 1)
-
-
-def _letter(leaf: Chars) -> str:
-    """The character of a literal leaf; NUL for a class."""
-    if leaf.literal is not None:
-        return leaf.literal
-    return leaf.source[4] if leaf.source.startswith("(?i:") else "\0"
+                following, ending, skipped = _case_blind_edges(item, pairs)
+                pairs.update(a + b for a in last for b in following)
+                first = first | following if empty else first
+                last = ending | (last if skipped else _Letters())
+                empty = empty and skipped
+            return first, last, empty
 
 
 def _group(classes: Sequence[Bits]) -> tuple[npt.NDArray[np.uint8], list[tuple[bool, ...]]]:

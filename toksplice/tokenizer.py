@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from toksplice.buffers import TokenBuffer
 from toksplice.errors import TokenizerError
 from toksplice.fingerprint import fingerprint_of, parse
-from toksplice.plan import Explanation, RouteC, plan
+from toksplice.plan import Explanation, RouteC, longest_token_chars, plan
 from toksplice.reference import U32, Encoded, Reference, Specials, encode_utf8
 from toksplice.session import Session
 
@@ -21,14 +23,23 @@ class Tokenizer:
         self.name = name
         self.fingerprint = fingerprint_of(config)
         self.reference = Reference(data.decode("utf-8", "surrogatepass"))
-        # Taken apart now, so that an odd file is refused at load; analysed at the first session.
-        self._config = {key: config.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+        self._refuse_ambiguous_tokens(config.get("added_tokens") or ())
+        self._longest_token_chars = longest_token_chars(config["model"])
+        # The vocabulary is large, and the reference has its own, so only the rest is kept for the first session.
+        self._config = {
+            key: config.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "added_tokens")
+        }
+
+    def _refuse_ambiguous_tokens(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `TokenizerError` when two added tokens are one after normalization: which of them the reference
+        then takes changes from one load to the next."""
+        contents = [entry["content"] for entry in entries if entry.get("normalized")]
+        if len({self.reference.normalize(content) for content in contents}) < len(contents):
+            raise TokenizerError("two added tokens have the same normalized form")
 
     @functools.cached_property
     def _plan(self) -> tuple[RouteC | None, Explanation]:
-        found = plan(self._config)
-        self._config = {}  # the vocabulary is large, and the reference has its own
-        return found
+        return plan(self._config, self._longest_token_chars)
 
     @property
     def route(self) -> RouteC | None:

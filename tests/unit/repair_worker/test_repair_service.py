@@ -9,7 +9,7 @@ import pytest
 from repair_kit import FIRST_EPOCH, Follower, adopt, first_base, repair_bench
 from worker_kit import NOW_MS, TinyRegistry, base_of, ids_of, reference_ids, tiny, work
 
-from pipeline.errors import BrokerUnavailableError
+from pipeline.errors import BrokerOverloadedError, BrokerUnavailableError
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
 from schemas.health import Control
@@ -390,7 +390,7 @@ async def test_the_first_text_is_answered_again_as_the_other_worker_did(offsets:
         await it.handle(adopt(TEXT))
         reply = await it.ask(work("first", text=TEXT, offsets=offsets))
         assert ids_of(reply) == reference_ids(TEXT)
-        assert (reply.path, reply.route, reply.reason) == (Path.CPU, Route.D, "window_is_whole_text")
+        assert (reply.path, reply.route, reply.reason) == (Path.CPU, Route.D, "short_text")
         assert (reply.epoch, reply.revision, reply.replayed) == (FIRST_EPOCH, 1, True)
         assert len(reply.offsets or b"") == (8 * reply.total if offsets else 0)
 
@@ -476,6 +476,23 @@ async def test_housekeeping_outlives_a_broker_that_is_away() -> None:
             it.clock.advance(1.1)
         await it.clock.sleeping(1)
         assert [sent.value is None for sent in it.sent(SESSIONS)] == [False, True]
+
+
+async def test_a_fork_to_a_full_partition_is_refused_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for room could be for ever: the fork's own record may be what keeps the partition full."""
+
+    async def full(*_: object, **__: object) -> None:
+        raise BrokerOverloadedError("the partition is full")
+
+    async with repair_bench() as it:
+        await it.handle(adopt(TEXT))
+        client = Follower(it, TEXT)
+        fork = work("f", Op.FORK, base=client.base, new_session="copy")
+        with monkeypatch.context() as patched:
+            patched.setattr(it.service._ctx, "forward", full)
+            reply = await it.ask(fork)
+        assert (reply.code, reply.retriable) == (Code.OVERLOADED, True)
+        assert (await it.ask(fork)).status is Status.OK
 
 
 async def test_lost_partitions_take_their_sessions_along() -> None:
