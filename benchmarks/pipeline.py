@@ -8,7 +8,7 @@ is named:
 - append: appends of 1,400 characters to sessions of 100,000 and 1,000,000 characters, one at a time and
   eight at a time; in the same run the reference on the whole text of that length, so that the ratio compares
   like with like.
-- mixed: the published mix of agent traffic, 96.4% and 99% appends and the rest cold starts.
+- mixed: the published mix of agent traffic, 96.4% and 99% appends and the rest cold starts, at several loads.
 - wire: bytes of all records that one append causes, by topic, at several lengths of the context.
 
 Times are the client's, from call to answer. All processes share this machine, so compare ratios, not numbers
@@ -51,6 +51,7 @@ COLD_START_CHARS = 20_000
 MIXES = (0.964, 0.99)
 """Shares of appends in published agent traffic; the rest are cold starts."""
 CONCURRENCIES = (1, 8)
+MIXED_CONCURRENCIES = (1, 2, 8)
 DEADLINE_S = 120.0
 WIRE_APPENDS = 20
 
@@ -162,8 +163,9 @@ class _Bench:
                 note(f"{self.url}: appends at {context:,} characters, {concurrency} at a time")
                 await self._appends(client, context, concurrency, reference_us)
         for share in MIXES:
-            note(f"{self.url}: mixed load, {share:.1%} appends")
-            await self._mixed(client, share)
+            for lanes in MIXED_CONCURRENCIES:
+                note(f"{self.url}: mixed load, {share:.1%} appends, {lanes} at a time")
+                await self._mixed(client, share, lanes)
         for context in WIRE_CONTEXTS_CHARS:
             note(f"{self.url}: bytes on the wire at {context:,} characters")
             await self._wire(client, counts, context)
@@ -198,8 +200,7 @@ class _Bench:
         for session in sessions:
             await session.close(deadline_s=DEADLINE_S)
 
-    async def _mixed(self, client: Client, share: float) -> None:
-        lanes = CONCURRENCIES[-1]
+    async def _mixed(self, client: Client, share: float, lanes: int) -> None:
         sessions = [await self._session(client, CONTEXTS_CHARS[0]) for _ in range(lanes)]
         appends: list[int] = []
         cold: list[int] = []
@@ -212,9 +213,11 @@ class _Bench:
                 started = time.perf_counter_ns()
                 if is_append:
                     await session.append(delta, deadline_s=DEADLINE_S)
+                    appends.append((time.perf_counter_ns() - started) // 1_000)
                 else:
-                    await (await self._session(client, COLD_START_CHARS)).close(deadline_s=DEADLINE_S)
-                (appends if is_append else cold).append((time.perf_counter_ns() - started) // 1_000)
+                    fresh = await self._session(client, COLD_START_CHARS)
+                    cold.append((time.perf_counter_ns() - started) // 1_000)
+                    await fresh.close(deadline_s=DEADLINE_S)
 
         started_s = time.perf_counter()
         await asyncio.gather(*(lane(number, session) for number, session in enumerate(sessions)))
