@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import platform
 import random
@@ -47,7 +48,10 @@ from pipeline.runtime import run as run_loop
 APPEND_CHARS = 1_400
 CONTEXTS_CHARS = (100_000, 1_000_000)
 WIRE_CONTEXTS_CHARS = (1_000, 10_000, 100_000, 1_000_000)
-COLD_START_CHARS = 20_000
+COLD_START_CHARS = (20_000,)
+"""First texts that are all long."""
+MEASURED_START_CHARS = (300, 480, 680, 800, 980, 1_560, 6_540, 7_320, 11_580, 20_300)
+"""First texts as in 119 recorded coding-agent sessions: the middle of each tenth, in characters."""
 MIXES = (0.964, 0.99)
 """Shares of appends in published agent traffic; the rest are cold starts."""
 CONCURRENCIES = (1, 8)
@@ -163,9 +167,9 @@ class _Bench:
                 note(f"{self.url}: appends at {context:,} characters, {concurrency} at a time")
                 await self._appends(client, context, concurrency, reference_us)
         for share in MIXES:
-            for lanes in MIXED_CONCURRENCIES:
-                note(f"{self.url}: mixed load, {share:.1%} appends, {lanes} at a time")
-                await self._mixed(client, share, lanes)
+            for lanes, sizes in itertools.product(MIXED_CONCURRENCIES, (MEASURED_START_CHARS, COLD_START_CHARS)):
+                note(f"{self.url}: mixed load, {share:.1%} appends, {lanes} at a time, cold starts {max(sizes):,}")
+                await self._mixed(client, share, lanes, sizes)
         for context in WIRE_CONTEXTS_CHARS:
             note(f"{self.url}: bytes on the wire at {context:,} characters")
             await self._wire(client, counts, context)
@@ -200,7 +204,7 @@ class _Bench:
         for session in sessions:
             await session.close(deadline_s=DEADLINE_S)
 
-    async def _mixed(self, client: Client, share: float, lanes: int) -> None:
+    async def _mixed(self, client: Client, share: float, lanes: int, sizes: Sequence[int]) -> None:
         sessions = [await self._session(client, CONTEXTS_CHARS[0]) for _ in range(lanes)]
         appends: list[int] = []
         cold: list[int] = []
@@ -215,16 +219,16 @@ class _Bench:
                     await session.append(delta, deadline_s=DEADLINE_S)
                     appends.append((time.perf_counter_ns() - started) // 1_000)
                 else:
-                    fresh = await self._session(client, COLD_START_CHARS)
+                    fresh = await self._session(client, rng.choice(sizes))
                     cold.append((time.perf_counter_ns() - started) // 1_000)
                     await fresh.close(deadline_s=DEADLINE_S)
 
         started_s = time.perf_counter()
         await asyncio.gather(*(lane(number, session) for number, session in enumerate(sessions)))
         wall_s = time.perf_counter() - started_s
-        self._note(f"mixed {share:.1%}: all", CONTEXTS_CHARS[0], lanes, appends + cold, wall_s)
-        self._note(f"mixed {share:.1%}: appends", CONTEXTS_CHARS[0], lanes, appends, wall_s)
-        self._note(f"mixed {share:.1%}: cold starts", COLD_START_CHARS, lanes, cold, wall_s)
+        load = f"mixed {share:.1%}, starts to {max(sizes):,}"
+        self._note(f"{load}: all", CONTEXTS_CHARS[0], lanes, appends + cold, wall_s)
+        self._note(f"{load}: cold starts", int(np.mean(sizes)), lanes, cold, wall_s)
         for session in sessions:
             await session.close(deadline_s=DEADLINE_S)
 
