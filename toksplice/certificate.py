@@ -15,6 +15,7 @@ line that no proof rests on.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,8 +71,14 @@ class Text:
         self.text = text
         self.open_left = open_left
         self.open_right = open_right
-        self.points = code_points(text)
-        self.byte_of = char_starts(text)
+
+    @functools.cached_property
+    def points(self) -> U32:
+        return code_points(self.text)
+
+    @functools.cached_property
+    def byte_of(self) -> U32:
+        return char_starts(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +191,7 @@ def _is_clear(route: RouteC, side: Side, cut: int) -> bool:
     for stretch, at in ((side.window, cut), (side.old, cut - side.old_shift)):
         if stretch.open_left and at < reach:
             return False
-        if stretch.open_right and len(stretch.points) - at < reach:
+        if stretch.open_right and len(stretch.text) - at < reach:
             return False
         if route.added.touch(stretch.text, at):
             return False

@@ -129,18 +129,19 @@ class _Window:
 
     def is_in_order(self, left: Run, right: Run) -> bool:
         """The runs do not overlap, neither in the window nor in the old text."""
-        if left is _WHOLE_SIDE or right is _WHOLE_SIDE:
-            return True
-        keep_left = self._first_left() + left.stop + left.offset
-        keep_from = self._first_right() + right.start + right.offset
-        return left.stop <= right.start and keep_left <= keep_from
+        keep_left, keep_from, stop = self._bounds(left, right)
+        return left.stop <= stop and keep_left <= keep_from
+
+    def _bounds(self, left: Run, right: Run) -> tuple[int, int, int]:
+        """Old tokens kept before the window's and from where on they are kept again; where the window's end."""
+        keep_left = self._first_left() + left.stop + left.offset if left is not _WHOLE_SIDE else 0
+        if right is _WHOLE_SIDE:
+            return keep_left, len(self.edit.tokens), len(self.tokens)
+        return keep_left, self._first_right() + right.start + right.offset, right.start
 
     def splice(self, left: Run, right: Run, doublings: int) -> Repaired:
         """Old tokens up to the end of the left run, window tokens, old tokens from the start of the right run."""
-        total = len(self.edit.tokens)
-        keep_left = self._first_left() + left.stop + left.offset if left is not _WHOLE_SIDE else 0
-        keep_from = self._first_right() + right.start + right.offset if right is not _WHOLE_SIDE else total
-        stop = right.start if right is not _WHOLE_SIDE else len(self.tokens)
+        keep_left, keep_from, stop = self._bounds(left, right)
         middle, moved = slice(left.stop, stop), np.uint32(self.low)
         tokens = Encoded(self.tokens.ids[middle], self.tokens.starts[middle] + moved, self.tokens.ends[middle] + moved)
         size = max(len(self.left), len(self.right))

@@ -48,8 +48,6 @@ class KafkaConsumer(KafkaReader):
         on_revoked: RebalanceListener | None,
     ) -> None:
         super().__init__(settings, names, f"group {group}")
-        #: Commits that came too late: the group had rebalanced.
-        self.late_commits = 0
         self._topics = tuple(dict.fromkeys(topics))
         self._group = group
         self._on_assigned = on_assigned
@@ -86,7 +84,7 @@ class KafkaConsumer(KafkaReader):
             try:
                 await inner.commit(held)
             except (kafka.CommitFailedError, kafka.IllegalStateError) as error:
-                self.late_commits += 1
+                # Too late: the group has rebalanced.
                 _log.info("%s: offsets dropped, their records come again: %r", self._what, error)
 
     def pause(self, partitions: frozenset[TopicPartition]) -> None:
