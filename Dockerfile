@@ -1,13 +1,24 @@
 # One image for every worker: docker-compose.yml chooses by the command. docs/operations.md explains it.
 
-FROM python:3.11.15-slim-bookworm AS build
+FROM rust:1.95.0-slim-bookworm AS rust
+
+# The toolchain on Python's base with a C linker: the wheel's native engine is linked here and nowhere else.
+FROM python:3.11.15-bookworm AS wheel
+COPY --from=rust /usr/local/rustup /usr/local/rustup
+COPY --from=rust /usr/local/cargo /usr/local/cargo
+ENV RUSTUP_HOME=/usr/local/rustup \
+    CARGO_HOME=/usr/local/cargo \
+    PATH=/usr/local/cargo/bin:$PATH
 WORKDIR /src
-RUN python -m pip install --no-cache-dir build==1.6.1 hatchling==1.33.0
+RUN python -m pip install --no-cache-dir build==1.6.1 maturin==1.16.0
 COPY . .
+RUN python -m build --wheel --no-isolation --outdir /wheels
+
 # --only-binary keeps compilers out: a dependency without a wheel fails here, by name. pip leaves the
 # environment again, so that the final image can install nothing.
-RUN python -m build --wheel --no-isolation --outdir /wheels \
- && python -m venv /opt/toksplice \
+FROM python:3.11.15-slim-bookworm AS build
+COPY --from=wheel /wheels /wheels
+RUN python -m venv /opt/toksplice \
  && /opt/toksplice/bin/python -m pip install --no-cache-dir --only-binary=:all: /wheels/*.whl \
  && /opt/toksplice/bin/python -m pip uninstall --yes pip setuptools
 

@@ -6,14 +6,32 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 KAFKA  ?=
 
+# The native engine. CARGO_ARGS keeps cargo to the committed lock files.
+NATIVE     := native/Cargo.toml
+FUZZ       := native/fuzz/Cargo.toml
+RUST_FILES := native/Cargo.toml native/Cargo.lock $(shell find native/src -name '*.rs')
+CARGO_ARGS := --locked --quiet
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := $(patsubst native/fuzz/fuzz_targets/%.rs,%,$(wildcard native/fuzz/fuzz_targets/*.rs))
+# Sanitizers are unstable options that a stable compiler takes with RUSTC_BOOTSTRAP=1. Naming the target keeps them
+# away from build scripts and procedural macros.
+HOST      = $(shell rustc -vV | sed -n 's/^host: //p')
+SANITIZE := RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address"
+COVERAGE := --cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+  -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-broker lint format typecheck bench docs clean
+.PHONY: rust native native-lint native-test fuzz sanitize
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# Installed once, and again when pyproject.toml changes. Dependency groups need pip 25.1, hence the upgrade.
-$(STAMP): pyproject.toml
+# Installed once, and again when pyproject.toml or the native engine changes. Dependency groups need pip 25.1, hence
+# the upgrade.
+$(STAMP): pyproject.toml $(RUST_FILES) | rust
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
@@ -24,24 +42,56 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
 	@touch $@
 
+rust:
+	@command -v cargo >/dev/null || \
+	  { echo "Rust $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' $(NATIVE)) or newer is needed to build the native engine, and cargo is not on the PATH: see https://rustup.rs" >&2; exit 1; }
+	@command -v cc >/dev/null || \
+	  { echo "a C linker is needed to build the native engine, and cc is not on the PATH: install gcc or clang" >&2; exit 1; }
+
 demo: $(STAMP) ## replay sample sessions, check every answer, write .demo/report.html
 	@mkdir -p .demo
 	$(BIN)/toksplice demo --report .demo/report.html
 
 test: $(STAMP) ## every test; what needs Kafka, Node.js or a registry and lacks it is skipped, and says so
+	cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features
 	$(BIN)/python -m pytest
 
 test-broker: $(STAMP) ## only the tests on a real Apache Kafka (Java 17 and Maven)
 	$(BIN)/python -m pytest -m broker
 
-lint: $(STAMP) ## ruff and the layering of imports
+native: $(STAMP) ## build the native engine in place, optimised, if its sources changed
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release --skip-install
+
+native-lint: rust ## rustfmt and clippy
+	cargo fmt --check --manifest-path $(NATIVE)
+	cargo fmt --check --manifest-path $(FUZZ)
+	cargo clippy $(CARGO_ARGS) --manifest-path $(NATIVE) --all-targets -- -D warnings
+	cargo clippy $(CARGO_ARGS) --manifest-path $(NATIVE) --all-targets --no-default-features -- -D warnings
+
+native-test: native-lint ## the native engine alone: format, clippy, tests
+	cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features
+
+sanitize: rust ## the native tests with AddressSanitizer, leak detection, overflow checks and checked preconditions
+	$(SANITIZE) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features --lib --tests --target $(HOST)
+
+fuzz: $(addprefix fuzz-,$(FUZZ_TARGETS)) ## fuzz the native engine; FUZZ_SECONDS=60 for each target
+
+fuzz-%: rust
+	@mkdir -p native/fuzz/corpus/$*
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(COVERAGE)" cargo run $(CARGO_ARGS) --manifest-path $(FUZZ) --release --target $(HOST) --bin $* -- \
+	  -max_total_time=$(FUZZ_SECONDS) -len_control=0 -max_len=8192 -artifact_prefix=native/fuzz/ -verbosity=0 -print_final_stats=1 \
+	  native/fuzz/corpus/$* $(wildcard native/fuzz/seeds/$*)
+
+lint: $(STAMP) native-lint ## ruff, the layering of imports, rustfmt and clippy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## let ruff rewrite the files
+format: $(STAMP) ## let ruff and rustfmt rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	cargo fmt --manifest-path $(NATIVE)
+	cargo fmt --manifest-path $(FUZZ)
 
 typecheck: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
@@ -54,3 +104,4 @@ docs: $(STAMP) ## check that the pages agree with the code
 
 clean: ## remove .venv and everything that can be made again
 	rm -rf $(VENV) .demo .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf native/target native/fuzz/target native/fuzz/corpus toksplice/_native.*.so

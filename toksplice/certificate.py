@@ -48,6 +48,14 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumption:
+    """Where the engine resumed: UTF-8 bytes scanned left of the edit, and right of it until the old pieces were met."""
+
+    back_bytes: int
+    forward_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Equal tokens: window tokens [start, stop) are the side's old tokens `start + offset` and on."""
 

@@ -1,9 +1,10 @@
-"""Split patterns, read as far as route C needs them.
+"""Split patterns, read as trees.
 
 A pattern is parsed into a small tree whose leaves are single-character classes. Nothing is matched here:
-the tree only tells which characters a match can hold side by side (`toksplice.sync`). Syntax that the
-argument of docs/exactness.md does not cover (look-behind, anchors, back references, long look-ahead, ...)
-is refused, and a refused pattern means that the tokenizer is served by the reference alone.
+`toksplice.automaton` makes a matcher of the tree, and `toksplice.sync` reads off it which characters a match can
+hold side by side. Syntax that the arguments of docs/exactness.md do not cover (look-behind, anchors, back
+references, long look-ahead, ...) is refused, and a refused pattern means that the tokenizer is served by the
+reference alone.
 
 Source of the syntax: Oniguruma's Ruby dialect, which the reference compiles its patterns with.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 
 class UnsupportedPatternError(Exception):
-    """The pattern uses syntax that the boundary analysis does not cover; the message says which."""
+    """The pattern uses syntax that is not covered; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,12 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look-ahead at exactly one character."""
+    """A look-ahead at exactly one character: it must be one of `chars`, or must not if `negative`. `at_end`: whether
+    the end of the text passes too."""
 
     chars: Chars
+    negative: bool
+    at_end: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`item` from `least` times to more than once if `many`. `possessive`: never gives back what it took."""
+    """`item` from `least` to `most` times (None: without bound). `lazy`: as few times as will do. `possessive`:
+    never gives back what it took."""
 
     item: Node
     least: int
-    many: bool
-    possessive: bool
+    most: int | None
+    lazy: bool = False
+    possessive: bool = False
+
+    @property
+    def many(self) -> bool:
+        """Whether two can follow each other."""
+        return self.most is None or self.most > 1
 
 
 Node = Chars | Look | Concat | Choice | Repeat
@@ -73,6 +84,63 @@ def literal(char: str) -> Chars:
     """A leaf that holds one given character."""
     # Marked, since "." is a class when it is not escaped.
     return Chars(source=f"={char}", literal=char)
+
+
+def leaves(node: Node) -> list[Chars]:
+    """All leaves of a tree, those of look-aheads included, in the order of the pattern."""
+    match node:
+        case Chars():
+            return [node]
+        case Look(chars=chars):
+            return [chars]
+        case Repeat(item=item):
+            return leaves(item)
+        case Choice(options=children) | Concat(items=children):
+            return [leaf for child in children for leaf in leaves(child)]
+
+
+def case_blind_pairs(node: Node) -> tuple[str, ...]:
+    """Each two letters, to be matched without regard to case, that can stand side by side in a match.
+
+    However they are grouped: the engine joins literals across groups.
+    """
+    pairs: set[str] = set()
+    _case_blind_edges(node, pairs)
+    return tuple(sorted(pairs))
+
+
+_Letters = frozenset[str]
+
+
+def _case_blind_edges(node: Node, pairs: set[str]) -> tuple[_Letters, _Letters, bool]:
+    """Case-blind letters that a match of `node` can begin and end with, and whether it can be empty; adds to
+    `pairs` each two that can stand side by side."""
+    match node:
+        case Chars(source=source):
+            letters = frozenset({source[4]} if source.startswith("(?i:") else ())
+            return letters, letters, False
+        case Look():
+            return frozenset(), frozenset(), True
+        case Repeat(item=item, least=least, many=many):
+            first, last, empty = _case_blind_edges(item, pairs)
+            if many:
+                pairs.update(a + b for a in last for b in first)
+            return first, last, empty or least == 0
+        case Choice(options=options):
+            first, last, empty = _Letters(), _Letters(), False
+            for option in options:
+                starting, ending, skipped = _case_blind_edges(option, pairs)
+                first, last, empty = first | starting, last | ending, empty or skipped
+            return first, last, empty
+        case Concat(items=items):
+            first, last, empty = _Letters(), _Letters(), True
+            for item in items:
+                following, ending, skipped = _case_blind_edges(item, pairs)
+                pairs.update(a + b for a in last for b in following)
+                first = first | following if empty else first
+                last = ending | (last if skipped else _Letters())
+                empty = empty and skipped
+            return first, last, empty
 
 
 class _Parser:
@@ -120,7 +188,7 @@ class _Parser:
         if char == "$":
             # The end of a line: it looks at one character and takes none.
             self.take()
-            return Look(literal("\n"))
+            return Look(literal("\n"), negative=False, at_end=True)
         if char in "[." or (char == "\\" and self._escapes_class()):
             if ignore_case:
                 raise UnsupportedPatternError("a character class without regard to case")
@@ -128,12 +196,9 @@ class _Parser:
         return self._literal(ignore_case=ignore_case)
 
     def group(self, *, ignore_case: bool) -> Node:
-        if self.accept("(?!") or self.accept("(?="):
-            body = self.choice(ignore_case=ignore_case)
-            self._close()
-            if not isinstance(body, Chars):
-                raise UnsupportedPatternError("a look-ahead at more than one character")
-            return Look(body)
+        for opening, negative in (("(?!", True), ("(?=", False)):
+            if self.accept(opening):
+                return self._look(negative=negative, ignore_case=ignore_case)
         if self.accept("(?i:"):
             ignore_case = True
         elif not self.accept("(?:"):
@@ -144,29 +209,36 @@ class _Parser:
         self._close()
         return node
 
+    def _look(self, *, negative: bool, ignore_case: bool) -> Node:
+        body = self.choice(ignore_case=ignore_case)
+        self._close()
+        if not isinstance(body, Chars):
+            raise UnsupportedPatternError("a look-ahead at more than one character")
+        return Look(body, negative=negative, at_end=negative)
+
     def repeat(self, item: Node) -> Node:
         if isinstance(item, Look):
             raise UnsupportedPatternError("a repeated look-ahead")
-        least, many, interval, comma = 0, False, False, True
+        least, most, interval, comma = 0, None, False, True
         match self.take():
             case "?":
-                pass
+                most = 1
             case "*":
-                many = True
+                pass
             case "+":
-                least, many = 1, True
+                least = 1
             case _:
-                least, many, comma = self._interval()
+                least, most, comma = self._interval()
                 interval = True
-        # In this dialect {n}? is an optional {n}: the mark is then a quantifier of its own.
+        # In this dialect {n}? is an optional {n}, and {n,m}+ repeats it: the mark is then a quantifier of its own.
         if comma and self.accept("?"):
-            return Repeat(item, least, many, possessive=False)
+            return Repeat(item, least, most, lazy=True)
         if not interval and self.accept("+"):
-            return Repeat(item, least, many, possessive=True)
-        return Repeat(item, least, many, possessive=False)
+            return Repeat(item, least, most, possessive=True)
+        return Repeat(item, least, most)
 
-    def _interval(self) -> tuple[int, bool, bool]:
-        """Least, whether there may be more than one, and whether there was a comma."""
+    def _interval(self) -> tuple[int, int | None, bool]:
+        """Least, most, and whether there was a comma."""
         end = self.source.find("}", self.position)
         low, _, high = self.source[self.position : end].partition(",")
         valid = end > 0 and all(c in string.digits for c in low + high) and (low or high)
@@ -178,7 +250,7 @@ class _Parser:
         most = int(high) if high else (None if comma else least)
         if most is not None and (most < least or most < 1):
             raise UnsupportedPatternError("an interval that is empty or runs backwards")
-        return least, most is None or most > 1, comma
+        return least, most, comma
 
     def _close(self) -> None:
         if not self.accept(")"):

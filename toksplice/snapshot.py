@@ -1,9 +1,12 @@
 """Session bytes: a versioned, checksummed form of a session's state.
 
-Layout, little-endian: magic "TSPL", version u8, flags u8 (bit 0: add_special_tokens), 2 bytes 0,
+Version 1 holds the tokens. Layout, little-endian: magic "TSPL", version u8, flags u8 (bit 0: add_special_tokens), 2 bytes 0,
 fingerprint (32 bytes), text bytes u64, tokens u64, then the UTF-8 text and three columns (ids, distance of each
 start from the one before, length of each span), each as an item size u8 and the items; last a BLAKE2b-128 of
 all that.
+
+Version 2, for tokenizers that encode faster than tokens are read back, has the same header; then come the BLAKE2b-128
+of the ids (u32 each), the text, and the digest of all that. Whoever reads it encodes the text again and compares.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from toksplice.errors import SnapshotError
 from toksplice.reference import U32, Encoded
 
 VERSION = 1
+TEXT_VERSION = 2
 _HEADER = struct.Struct("<4sBBxx32sQQ")
 _DIGEST_BYTES = 16
 _MAGIC = b"TSPL"
@@ -25,29 +29,42 @@ _MAGIC = b"TSPL"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a snapshot holds: UTF-8 `text` and its core `tokens`."""
+    """What a snapshot holds: UTF-8 `text` and its core `tokens`; `tokens` is None when only their digest is there."""
 
     fingerprint: str
     add_special_tokens: bool
     text: bytes
-    tokens: Encoded
+    tokens: Encoded | None
+    ids_digest: bytes = b""
 
 
 def dump(state: State) -> bytes:
     """The bytes of a state."""
     tokens = state.tokens
-    header = _HEADER.pack(
-        _MAGIC,
-        VERSION,
-        int(state.add_special_tokens),
-        bytes.fromhex(state.fingerprint),
-        len(state.text),
-        len(tokens),
-    )
+    if tokens is None:
+        raise ValueError("a state without its tokens is written by dump_text")
+    header = _header(VERSION, state.fingerprint, state.add_special_tokens, len(state.text), len(tokens))
     steps = np.diff(tokens.starts, prepend=np.uint32(0))
     parts = [header, state.text, _pack(tokens.ids), _pack(steps), _pack(tokens.ends - tokens.starts)]
     body = b"".join(parts)
     return body + digest(body)
+
+
+def dump_text(fingerprint: str, add_special_tokens: bool, text: bytes, ids: U32) -> bytes:
+    """The bytes of a state whose tokens are made again from the text."""
+    header = _header(TEXT_VERSION, fingerprint, add_special_tokens, len(text), len(ids))
+    body = b"".join([header, digest_of_ids(ids), text])
+    return body + digest(body)
+
+
+def digest_of_ids(ids: U32) -> bytes:
+    """BLAKE2b-128 of the ids, u32 little-endian each."""
+    return digest(ids.astype("<u4", copy=False).tobytes())
+
+
+def _header(version: int, fingerprint: str, add_special_tokens: bool, text_bytes: int, tokens: int) -> bytes:
+    flags = int(add_special_tokens)
+    return _HEADER.pack(_MAGIC, version, flags, bytes.fromhex(fingerprint), text_bytes, tokens)
 
 
 def parse(data: bytes) -> State:
@@ -56,8 +73,11 @@ def parse(data: bytes) -> State:
     if len(body) < _HEADER.size or digest(body) != claimed:
         raise SnapshotError("the session bytes are damaged: wrong checksum")
     magic, version, flags, fingerprint, text_bytes, count = _HEADER.unpack_from(body)
-    if magic != _MAGIC or version != VERSION:
-        raise SnapshotError(f"session bytes of version {version}; this library reads {VERSION}")
+    if magic != _MAGIC or version not in (VERSION, TEXT_VERSION):
+        raise SnapshotError(f"session bytes of version {version}; this library reads {VERSION} and {TEXT_VERSION}")
+    if version == TEXT_VERSION:
+        at = _HEADER.size + _DIGEST_BYTES
+        return State(fingerprint.hex(), bool(flags & 1), body[at:], None, body[_HEADER.size : at])
     at = _HEADER.size + text_bytes
     columns: list[U32] = []
     for _ in range(3):

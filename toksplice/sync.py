@@ -21,7 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from toksplice.charclass import PROBED, Bits, class_bits, isolated_bits, literal_fold_is_plain
-from toksplice.pattern import Chars, Choice, Concat, Look, Node, Repeat, UnsupportedPatternError
+from toksplice.pattern import (
+    Chars,
+    Choice,
+    Concat,
+    Look,
+    Node,
+    Repeat,
+    UnsupportedPatternError,
+    case_blind_pairs,
+    leaves,
+)
 
 #: More groups of characters than any known pattern makes; a pattern beyond it is refused.
 MAX_GROUPS = 200
@@ -198,7 +208,7 @@ def _walk_concat(shapes: Sequence[_Shape], leaf: _Leaf) -> _Shape:
 def _leaf_bits(level: Level) -> dict[str, Bits]:
     """The probed classes of all leaves, keyed by their source."""
     found: dict[str, Bits] = {}
-    for chars in _leaves(level.node):
+    for chars in leaves(level.node):
         if level.probed_from is not None:
             found[chars.source] = isolated_bits(level.probed_from)
         elif chars.literal is None:
@@ -212,62 +222,13 @@ def _leaf_bits(level: Level) -> dict[str, Bits]:
     return found
 
 
-def _leaves(node: Node) -> list[Chars]:
-    match node:
-        case Chars():
-            return [node]
-        case Look(chars=chars):
-            return [chars]
-        case Repeat(item=item):
-            return _leaves(item)
-        case Choice(options=children) | Concat(items=children):
-            return [leaf for child in children for leaf in _leaves(child)]
-
-
 def _refuse_wide_folds(node: Node) -> None:
     """Raise when case-blind literals could match a single character that stands for two of them.
 
-    Every two that can follow each other are asked about, however they are grouped: the engine joins literals
-    across groups. A longer fold of ASCII letters begins with one of two.
+    A longer fold of ASCII letters begins with one of two.
     """
-    pairs: set[str] = set()
-    _case_blind_edges(node, pairs)
-    if not literal_fold_is_plain(tuple(sorted(pairs))):
+    if not literal_fold_is_plain(case_blind_pairs(node)):
         raise UnsupportedPatternError("a literal whose case folding changes its length")
-
-
-_Letters = frozenset[str]
-
-
-def _case_blind_edges(node: Node, pairs: set[str]) -> tuple[_Letters, _Letters, bool]:
-    """Case-blind letters that a match of `node` can begin and end with, and whether it can be empty; adds to
-    `pairs` each two that can stand side by side."""
-    match node:
-        case Chars(source=source):
-            letters = frozenset({source[4]} if source.startswith("(?i:") else ())
-            return letters, letters, False
-        case Look():
-            return frozenset(), frozenset(), True
-        case Repeat(item=item, least=least, many=many):
-            first, last, empty = _case_blind_edges(item, pairs)
-            if many:
-                pairs.update(a + b for a in last for b in first)
-            return first, last, empty or least == 0
-        case Choice(options=options):
-            first, last, empty = _Letters(), _Letters(), False
-            for option in options:
-                starting, ending, skipped = _case_blind_edges(option, pairs)
-                first, last, empty = first | starting, last | ending, empty or skipped
-            return first, last, empty
-        case Concat(items=items):
-            first, last, empty = _Letters(), _Letters(), True
-            for item in items:
-                following, ending, skipped = _case_blind_edges(item, pairs)
-                pairs.update(a + b for a in last for b in following)
-                first = first | following if empty else first
-                last = ending | (last if skipped else _Letters())
-                empty = empty and skipped
-            return first, last, empty
 
 
 def _group(classes: Sequence[Bits]) -> tuple[npt.NDArray[np.uint8], list[tuple[bool, ...]]]:
@@ -288,4 +249,4 @@ def _group(classes: Sequence[Bits]) -> tuple[npt.NDArray[np.uint8], list[tuple[b
 def isolated_leaf(config_json: str, *, runs: bool) -> Level:
     """A level that cuts off single characters (or runs of them) of a Digits or Punctuation pre-tokenizer."""
     leaf = Chars(f"isolated {config_json}")
-    return Level(Repeat(leaf, 1, many=True, possessive=False) if runs else leaf, probed_from=config_json)
+    return Level(Repeat(leaf, 1, None) if runs else leaf, probed_from=config_json)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from toksplice.buffers import TokenBuffer
+from toksplice.engine import NativeRoute, build
+from toksplice.engine_session import EngineSession
 from toksplice.errors import TokenizerError
 from toksplice.fingerprint import fingerprint_of, parse
-from toksplice.plan import Explanation, RouteC, longest_token_chars, plan
+from toksplice.plan import Explanation, NotUnderstoodError, RouteC, longest_token_chars, plan
 from toksplice.reference import U32, Encoded, Reference, Specials, encode_utf8
 from toksplice.session import Session
 
@@ -29,6 +31,18 @@ class Tokenizer:
         self._config = {
             key: config.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "added_tokens")
         }
+
+        self._native: NativeRoute | None = None
+        self._native_reason = ""
+        try:
+            self._native = build(data, config, self.reference)
+        except NotUnderstoodError as error:
+            self._native_reason = str(error)
+
+    @property
+    def native(self) -> NativeRoute | None:
+        """The native engine, or None when only the reference serves this tokenizer."""
+        return self._native
 
     def _refuse_ambiguous_tokens(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Raise `TokenizerError` when two added tokens are one after normalization: which of them the reference
@@ -63,8 +77,12 @@ class Tokenizer:
         encode_utf8(text)
         return self.reference.ids(text, add_special_tokens=add_special_tokens)
 
-    def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session:
+    def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session | EngineSession:
         """A session that begins with `text`, encoded in full by the reference."""
+        if self._native is not None:
+            encode_utf8(text)
+            native = self._native.session(text)
+            return EngineSession(self, self._native, native, add_special_tokens=add_special_tokens)
         data = encode_utf8(text)
         tokens = self.reference.encode(text)
         return Session(self, data, tokens, add_special_tokens=add_special_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,14 +14,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+PACKAGES = PROJECT["tool"]["maturin"]["python-packages"]
 #: Longest module, in lines; tables of data count too.
 MODULE_LINES_MAX = 500
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     path
-    for folder in ("docs", "ops", "tests", "benchmarks", "examples", *PACKAGES)
+    for folder in ("docs", "ops", "tests", "benchmarks", "examples", "native", *PACKAGES)
     for path in (ROOT / folder).rglob("*.md")
-    if "node_modules" not in path.parts
+    if not {"node_modules", "target"} & set(path.parts)
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -30,7 +31,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The names in the wheel that this checkout builds."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    # The build back end calls the program maturin, which is beside this Python.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
     return zipfile.ZipFile(built).namelist()
@@ -51,6 +55,12 @@ def test_the_wheel_holds_nothing_else(wheel: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
     assert any(name.endswith("licenses/LICENSE") for name in wheel)
+    assert any(name.endswith("licenses/native/THIRD_PARTY.md") for name in wheel)
+
+
+def test_the_wheel_holds_the_native_engine(wheel: list[str]) -> None:
+    assert [name for name in wheel if name.endswith(".so")] == ["toksplice/_native.abi3.so"]
+    assert "toksplice/_native.pyi" in wheel
 
 
 def test_every_typed_package_says_so() -> None:

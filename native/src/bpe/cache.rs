@@ -1,0 +1,139 @@
+//! What was found for pieces that are more than one token. It changes speed and never ids: a value depends on the bytes
+//! of its piece alone, and the whole piece is compared.
+
+use super::merge::Scratch;
+use super::table::{middle_key, short_key, Key, MIDDLE, SHORT};
+
+const WAYS: usize = 2;
+const LONGEST: usize = 31;
+const MOST: usize = 7;
+
+/// A piece and its tokens.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
+struct Entry {
+    piece: [u128; 2],
+    ids: [u32; MOST],
+    count: u32,
+}
+
+/// The memory of one encoder: bounded, and not shared between threads.
+pub struct PieceCache {
+    entries: Vec<Entry>,
+    pub(super) scratch: Scratch,
+}
+
+/// A piece that fits the cache, and its place in it.
+#[derive(Clone, Copy)]
+pub(super) struct CacheKey {
+    piece: [u128; 2],
+    set: usize,
+}
+
+/// A piece of at most `LONGEST` bytes: its bytes, and its length in a byte after them.
+#[inline]
+fn packed(piece: &[u8]) -> [u128; 2] {
+    match piece.split_first_chunk::<16>() {
+        Some((first, rest)) => [u128::from_le_bytes(*first), short_packed(rest) | (piece.len() as u128) << 120],
+        None => [short_packed(piece), 0],
+    }
+}
+
+#[inline]
+fn short_packed(piece: &[u8]) -> u128 {
+    if piece.len() <= SHORT {
+        u128::from(short_key(piece))
+    } else {
+        debug_assert!(piece.len() <= MIDDLE);
+        middle_key(piece)
+    }
+}
+
+impl PieceCache {
+    /// Room for about `entries` pieces, 64 bytes each.
+    pub(super) fn new(entries: usize) -> PieceCache {
+        let size = entries.clamp(WAYS, 1 << 24).next_power_of_two();
+        PieceCache { entries: vec![Entry::default(); size], scratch: Scratch::default() }
+    }
+
+    /// The key of a piece, or none where the piece is too long to be kept.
+    #[inline]
+    pub(super) fn key(&self, piece: &[u8]) -> Option<CacheKey> {
+        if piece.len() > LONGEST {
+            return None;
+        }
+        let piece = packed(piece);
+        let sets = self.entries.len() / WAYS;
+        let hash = (piece[0] ^ piece[1].rotate_left(57)).hash() >> 32;
+        Some(CacheKey { piece, set: (hash as usize & (sets - 1)) * WAYS })
+    }
+
+    /// Appends the tokens of a piece and says whether they were there.
+    #[inline]
+    pub(super) fn append(&mut self, key: CacheKey, out: &mut Vec<u32>) -> bool {
+        let set = &mut self.entries[key.set..key.set + WAYS];
+        if set[0].piece != key.piece {
+            if set[1].piece != key.piece {
+                return false;
+            }
+            set.swap(0, 1);
+        }
+        // All places are copied, as their number is fixed, and those that are not tokens dropped.
+        let length = out.len() + set[0].count as usize;
+        out.extend_from_slice(&set[0].ids);
+        out.truncate(length);
+        true
+    }
+
+    /// Keeps the tokens of a piece, in the place of the one used least recently of two.
+    pub(super) fn insert(&mut self, key: CacheKey, tokens: &[u32]) {
+        let mut entry = Entry { piece: key.piece, count: tokens.len() as u32, ..Entry::default() };
+        if let Some(ids) = entry.ids.get_mut(..tokens.len()) {
+            ids.copy_from_slice(tokens);
+            self.entries[key.set + 1] = self.entries[key.set];
+            self.entries[key.set] = entry;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(cache: &mut PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
+        let mut out = vec![99];
+        cache.append(cache.key(piece).unwrap(), &mut out).then(|| out.split_off(1))
+    }
+
+    #[test]
+    fn pieces_are_compared_in_full() {
+        let text: Vec<u8> = (0..31).map(|n| n % 3).collect();
+        let mut keys: Vec<[u128; 2]> = (1..=31).flat_map(|end| [packed(&text[..end]), packed(&vec![0; end])]).collect();
+        keys.push(packed(b"x\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0"));
+        keys.push(packed(b"x"));
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 63); // of one byte, both are the same piece
+    }
+
+    #[test]
+    fn the_piece_used_least_recently_goes() {
+        let mut cache = PieceCache::new(2);
+        cache.insert(cache.key(b"abc").unwrap(), &[1, 2]);
+        cache.insert(cache.key(&[b'x'; 31]).unwrap(), &[7; 7]);
+        assert_eq!(get(&mut cache, &[b'x'; 31]), Some(vec![7; 7]));
+        assert_eq!(get(&mut cache, b"abc"), Some(vec![1, 2]));
+        cache.insert(cache.key(b"abc\0").unwrap(), &[]);
+        assert_eq!(get(&mut cache, b"abc\0"), Some(vec![]));
+        assert_eq!(get(&mut cache, b"abc"), Some(vec![1, 2]));
+        assert_eq!(get(&mut cache, &[b'x'; 31]), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_kept() {
+        let mut cache = PieceCache::new(1024);
+        assert!(cache.key(&[b'x'; 32]).is_none());
+        cache.insert(cache.key(b"abc").unwrap(), &[1; 8]);
+        assert_eq!(get(&mut cache, b"abc"), None);
+    }
+}

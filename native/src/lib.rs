@@ -1,0 +1,9 @@
+//! The exact tokenization engine of TokSplice: see docs/architecture.md for the whole and docs/exactness.md for why
+//! its answers are those of the reference.
+
+pub mod bpe;
+pub mod engine;
+#[cfg(feature = "python")]
+mod python;
+pub mod scan;
+pub mod session;

@@ -1,0 +1,131 @@
+//! `toksplice._native.Engine`: made from what Python read in a tokenizer.json.
+
+use std::sync::Arc;
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::prelude::*;
+
+use crate::bpe::{Bpe, Symbols};
+use crate::engine::{Engine, Interrupted, Program};
+use crate::scan::added::AddedToken;
+use crate::scan::automaton::Automaton;
+use crate::scan::normal::{Form, Normalizer};
+use crate::scan::{Pieces, Prepend};
+
+/// From this many bytes on the interpreter is released while the engine works: below it, that costs more than it gives.
+const RELEASE_FROM_BYTES: usize = 4 << 10;
+
+/// A split level: classes, columns, table (u16, little-endian), and whether it keeps gaps.
+type Level = (Vec<u8>, usize, Vec<u8>, bool);
+/// An added token: content, id, normalized, lstrip, rstrip.
+type Added = (String, u32, bool, bool, bool);
+
+#[pyclass(name = "Engine", module = "toksplice._native", frozen)]
+pub struct NativeEngine(pub Arc<Engine>);
+
+#[pymethods]
+impl NativeEngine {
+    #[new]
+    #[pyo3(signature = (tokenizer_json, *, levels, normal_form, added, trim_offsets, mark_spaces, prepend, cache_entries))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments, one for each field of toksplice.program.Program
+    fn new(
+        py: Python<'_>,
+        tokenizer_json: &[u8],
+        levels: Option<Vec<Level>>,
+        normal_form: Option<&str>,
+        added: Vec<Added>,
+        trim_offsets: bool,
+        mark_spaces: bool,
+        prepend: &str,
+        cache_entries: usize,
+    ) -> PyResult<Self> {
+        let made = py.detach(|| {
+            let symbols = if levels.is_some() { Symbols::Bytes } else { Symbols::Characters };
+            let model = Bpe::from_json(tokenizer_json, symbols, mark_spaces, cache_entries)?;
+            let program = program(levels, normal_form, added, trim_offsets, mark_spaces, prepend)?;
+            Ok::<_, String>(Engine::new(program, model))
+        });
+        Ok(Self(Arc::new(made.map_err(PyValueError::new_err)?)))
+    }
+
+    /// The ids of `text`, u32 of shape (tokens,).
+    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let ids = run(py, text.len(), |interrupted| self.0.encode(text, interrupted))?;
+        Ok(ids.into_pyarray(py))
+    }
+
+    /// `text` in the engine's normal form, for the check against the installed reference.
+    fn normalize(&self, text: &str) -> String {
+        match &self.0.scanner.normalizer {
+            Some(Normalizer::Form { form, .. }) => form.apply(text),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+fn program(
+    levels: Option<Vec<Level>>,
+    normal_form: Option<&str>,
+    added: Vec<Added>,
+    trim_offsets: bool,
+    mark_spaces: bool,
+    prepend: &str,
+) -> Result<Program, String> {
+    let pieces = match levels {
+        Some(levels) => Pieces::Split(levels.into_iter().map(level).collect::<Result<_, _>>()?),
+        None => Pieces::Joined(match prepend {
+            "never" => Prepend::Never,
+            "first" => Prepend::First,
+            "always" => Prepend::Always,
+            "always_if_absent" => Prepend::AlwaysIfAbsent,
+            other => return Err(format!("no way to put a mark before a section is called {other}")),
+        }),
+    };
+    let form = match normal_form {
+        Some(name) => Some(Form::parse(name).ok_or_else(|| format!("no normal form is called {name}"))?),
+        None => None,
+    };
+    let normalizer = match form {
+        Some(form) => Some(Normalizer::form(form)),
+        None => mark_spaces.then_some(Normalizer::Mark),
+    };
+    let (mut raw_tokens, mut normal_tokens) = (Vec::new(), Vec::new());
+    for (content, id, normalized, lstrip, rstrip) in added {
+        let content = match form {
+            Some(form) if normalized => form.apply(&content),
+            _ => content,
+        };
+        let token = AddedToken { content, id, lstrip, rstrip };
+        if normalized { normal_tokens.push(token) } else { raw_tokens.push(token) }
+    }
+    Ok(Program { pieces, normalizer, raw_tokens, normal_tokens, trim_offsets })
+}
+
+fn level((classes, columns, table, keeps_gaps): Level) -> Result<Automaton, String> {
+    let table = table.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    Automaton::new(&classes, columns, table, keeps_gaps)
+}
+
+/// Run `work` on a text of `bytes` bytes, letting other threads run meanwhile and Ctrl-C interrupt it.
+pub fn run<R: Send>(
+    py: Python<'_>,
+    bytes: usize,
+    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<R, Interrupted> + Send,
+) -> PyResult<R> {
+    if bytes < RELEASE_FROM_BYTES {
+        return work(&mut || false).map_err(|_| PyKeyboardInterrupt::new_err(()));
+    }
+    let mut raised = None;
+    let result = py.detach(|| {
+        let mut look = || Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(error) => {
+                raised = Some(error);
+                true
+            }
+        });
+        work(&mut look)
+    });
+    result.map_err(|_| raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())))
+}

@@ -1,0 +1,12 @@
+//! The Python module `toksplice._native`.
+
+mod engine;
+mod session;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<engine::NativeEngine>()?;
+    module.add_class::<session::NativeSession>()
+}

@@ -1,0 +1,183 @@
+//! Makes chunks of the pieces of a scan, and stops the scan where the old pieces are found again.
+
+use super::chunk::{Chunk, Exception, Lengths};
+use super::cursor::{Cursor, Place};
+use super::{SLACK, TARGET};
+use crate::scan::reach::FAR;
+use crate::scan::{Layout, Sink};
+
+/// Pieces between two looks at whether the caller wants to go on.
+const PIECES_A_LOOK: u32 = 1 << 14;
+
+/// Where new text may run into old pieces (rule R4 of docs/exactness.md).
+pub struct Resync<'a> {
+    pub cursor: Cursor<'a>,
+    /// Bytes of the window up to the end of the edit: a boundary must lie strictly behind it.
+    pub after: usize,
+    /// Old position = window position + `forward` - `back`.
+    pub forward: usize,
+    pub back: usize,
+}
+
+pub struct Builder<'a, L> {
+    text: &'a [u8],
+    lengths: &'a L,
+    resync: Option<Resync<'a>>,
+    interrupted: &'a mut dyn FnMut() -> bool,
+    pub done: Vec<Chunk>,
+    current: Chunk,
+    /// Window position at which `current` begins.
+    base: usize,
+    piece: usize,
+    restartable: bool,
+    first_id: usize,
+    until_look: u32,
+    /// Where the first piece ends that depends on the end of the text; FAR if none does.
+    pub far_from: usize,
+    /// The most that a piece depends on behind its end.
+    pub spill: usize,
+    /// Where the scan met the old pieces: window position, and the old place.
+    pub met: Option<(usize, Place)>,
+    pub was_interrupted: bool,
+}
+
+impl<'a, L: Lengths> Builder<'a, L> {
+    pub fn new(
+        text: &'a [u8],
+        lengths: &'a L,
+        resync: Option<Resync<'a>>,
+        interrupted: &'a mut dyn FnMut() -> bool,
+    ) -> Self {
+        Self {
+            text,
+            lengths,
+            resync,
+            interrupted,
+            done: Vec::new(),
+            current: Chunk::default(),
+            base: 0,
+            piece: 0,
+            restartable: false,
+            first_id: 0,
+            until_look: PIECES_A_LOOK,
+            far_from: FAR,
+            spill: 0,
+            met: None,
+            was_interrupted: false,
+        }
+    }
+
+    /// Close the last chunk: the pieces end at window position `end`.
+    pub fn finish(mut self, end: usize) -> Built {
+        self.close(end);
+        Built { chunks: self.done, far_from: self.far_from, spill: self.spill, end, met: self.met.map(|met| met.1) }
+    }
+
+    fn close(&mut self, end: usize) {
+        if end > self.base {
+            self.current.text = self.text[self.base..end].to_vec();
+            self.done.push(std::mem::take(&mut self.current));
+        }
+        self.base = end;
+    }
+
+    #[cold]
+    fn look(&mut self) -> bool {
+        self.until_look = PIECES_A_LOOK;
+        self.was_interrupted = (self.interrupted)();
+        self.was_interrupted
+    }
+
+    fn meets(&mut self, at: usize) -> bool {
+        let Some(resync) = &mut self.resync else { return false };
+        if at <= resync.after {
+            return false;
+        }
+        let place = resync.cursor.restart_at(at + resync.forward - resync.back);
+        self.met = place.map(|place| (at, place));
+        place.is_some()
+    }
+}
+
+/// The chunks of a finished scan.
+pub struct Built {
+    pub chunks: Vec<Chunk>,
+    pub far_from: usize,
+    pub spill: usize,
+    /// Window position up to which they go.
+    pub end: usize,
+    pub met: Option<Place>,
+}
+
+impl<L: Lengths> Sink for Builder<'_, L> {
+    #[inline(always)]
+    fn begin(&mut self, at: usize, restartable: bool) -> bool {
+        self.until_look -= 1;
+        if self.until_look == 0 && self.look() {
+            return false;
+        }
+        if restartable {
+            if self.resync.is_some() && self.meets(at) {
+                return false;
+            }
+            if at - self.base >= TARGET {
+                self.close(at);
+            }
+        }
+        self.piece = at;
+        self.restartable = restartable;
+        self.first_id = self.current.ids.len();
+        true
+    }
+
+    #[inline(always)]
+    fn ids(&mut self) -> &mut Vec<u32> {
+        &mut self.current.ids
+    }
+
+    #[inline(always)]
+    fn end(&mut self, end: usize, reach: usize, layout: Layout<'_>) {
+        let start = self.piece - self.base;
+        match layout {
+            Layout::Spans(spans) if !self.tiles(spans, end) => {
+                let base = self.base;
+                let moved = spans.iter().map(|&(from, to)| ((from - base) as u32, (to - base) as u32));
+                self.current.add_spans(moved, self.lengths);
+            }
+            _ => self.current.index_tiled(self.first_id, start, self.lengths),
+        }
+        let count = self.current.ids.len() - self.first_id;
+        if count > 0 {
+            self.current.restarts.push(self.restartable);
+            self.current.restarts.push_zeros(count - 1);
+        }
+        if reach > end + SLACK {
+            self.note(end, reach);
+        }
+    }
+}
+
+impl<L: Lengths> Builder<'_, L> {
+    /// Whether the piece's new tokens, at `spans`, tile it.
+    fn tiles(&self, spans: &[(usize, usize)], end: usize) -> bool {
+        let mut at = self.piece;
+        let ids = &self.current.ids[self.first_id..];
+        let follows = ids.iter().zip(spans).all(|(&id, &(from, to))| {
+            let fits = from == at && to == at + self.lengths.length(id);
+            at = to;
+            fits
+        });
+        follows && at == end
+    }
+
+    #[cold]
+    fn note(&mut self, end: usize, reach: usize) {
+        if reach == FAR {
+            self.far_from = self.far_from.min(end);
+        } else {
+            let base = self.base;
+            self.spill = self.spill.max(reach - end);
+            self.current.exceptions.push(Exception { end: (end - base) as u32, reach: (reach - base) as u32 });
+        }
+    }
+}

@@ -1,0 +1,55 @@
+import numpy as np
+import numpy.typing as npt
+
+_U32 = npt.NDArray[np.uint32]
+
+class Engine:
+    """A loaded BPE tokenizer; thread-safe. `levels`: (classes, columns, table, keeps gaps) of each split level, or None
+    for a model without a pre-tokenizer; `added`: (content, id, normalized, lstrip, rstrip). Raises `ValueError`."""
+
+    def __new__(
+        cls,
+        tokenizer_json: bytes,
+        *,
+        levels: list[tuple[bytes, int, bytes, bool]] | None,
+        normal_form: str | None,
+        added: list[tuple[str, int, bool, bool, bool]],
+        trim_offsets: bool,
+        mark_spaces: bool,
+        prepend: str,
+        cache_entries: int,
+    ) -> Engine: ...
+    def encode(self, text: str) -> _U32:
+        """The ids of `text`, u32 of shape (tokens,)."""
+
+    def normalize(self, text: str) -> str:
+        """`text` in the engine's normal form."""
+
+class Session:
+    """A text and its tokens. Positions are UTF-8 bytes; not safe for two threads at once."""
+
+    def __new__(cls, engine: Engine, text: str) -> Session: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def is_char_boundary(self, byte: int) -> bool: ...
+    def text(self, start: int, end: int) -> bytes:
+        """Bytes [start, end) of the text."""
+
+    def ids(self, start: int, end: int) -> _U32:
+        """The ids of tokens [start, end), a copy."""
+
+    def offsets(self, start: int, end: int) -> _U32:
+        """The byte spans of tokens [start, end), u32 of shape (tokens, 2)."""
+
+    def splice(self, start: int, end: int, text: str) -> tuple[int, _U32, int, int, _U32, int, int, int] | None:
+        """Put `text` in place of bytes [start, end): keep_left, ids, keep_right, first_changed, offsets, characters
+        scanned, bytes scanned left of the edit and right of it; None when nothing changes. Raises `IndexError`."""
+
+    def common(self, text: str) -> tuple[int, int]:
+        """Bytes shared with `text` at the beginning, and at the end, on character boundaries."""
+
+    def fork(self) -> Session: ...

@@ -1,0 +1,152 @@
+"""A session on the native engine: routes A and B.
+
+The engine keeps text, ids and restart places; this class adds special tokens, checks of what callers hand in, and the
+reference on demand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from toksplice import snapshot
+from toksplice._native import Session as NativeSession
+from toksplice.certificate import Resumption
+from toksplice.errors import PositionError, ReferenceFailedError, SnapshotError
+from toksplice.patch import Patch, full_patch, unchanged_patch
+from toksplice.reference import U32, encode_utf8
+
+if TYPE_CHECKING:
+    from toksplice.engine import NativeRoute
+    from toksplice.tokenizer import Tokenizer
+
+
+class EngineSession:
+    """See `toksplice.session.Session`, whose interface this is."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, route: NativeRoute, native: NativeSession, *, add_special_tokens: bool
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._route = route
+        self._native = native
+        self._add_special_tokens = add_special_tokens
+        specials = tokenizer.specials if add_special_tokens else None
+        self._prefix = specials.prefix if specials else ()
+        self._suffix = specials.suffix if specials else ()
+        self._before, self._after = len(self._prefix), len(self._suffix)
+
+    @property
+    def length(self) -> int:
+        return self._native.length
+
+    @property
+    def total(self) -> int:
+        return self._before + self._native.total + self._after
+
+    @property
+    def text(self) -> str:
+        return self._native.text(0, self._native.length).decode()
+
+    @property
+    def ids(self) -> U32:
+        return self._with_specials(self._native.ids(0, self._native.total))
+
+    @property
+    def add_special_tokens(self) -> bool:
+        return self._add_special_tokens
+
+    @property
+    def size_bytes(self) -> int:
+        return self._native.size_bytes
+
+    def offsets(self) -> U32:
+        offsets = self._native.offsets(0, self._native.total)
+        if not self._before and not self._after:
+            return offsets
+        return np.pad(offsets, ((self._before, self._after), (0, 0)))
+
+    def append(self, text: str, *, force_full: bool = False) -> Patch:
+        length = self._native.length
+        return self.splice(length, length, text, force_full=force_full)
+
+    def truncate(self, length: int, *, force_full: bool = False) -> Patch:
+        return self.splice(length, self._native.length, "", force_full=force_full)
+
+    def splice(self, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
+        if force_full:
+            return self._by_reference(start, end, text)
+        try:
+            spliced = self._native.splice(start, end, text)
+        except (IndexError, OverflowError):
+            self._check_positions(start, end)
+            raise
+        except (UnicodeEncodeError, TypeError):
+            encode_utf8(text)
+            raise
+        if spliced is None:
+            return unchanged_patch(self.total, self._route.letter)
+        keep_left, ids, keep_right, first_changed, offsets, scanned, back, forward = spliced
+        before = self._before
+        total = before + self._native.total + self._after
+        if first_changed == self._native.total:
+            first_changed = total - before
+        return Patch(
+            before + keep_left,
+            ids,
+            keep_right + self._after,
+            total,
+            before + first_changed,
+            offsets,
+            self._route.letter,
+            "resumed",
+            Resumption(back, forward),
+            scanned,
+        )
+
+    def update(self, text: str, *, force_full: bool = False) -> Patch:
+        """Make `text` the whole text: what it shares with the old one, left and right, is kept."""
+        new = encode_utf8(text)
+        left, right = self._native.common(text)
+        middle = new[left : len(new) - right].decode()
+        return self.splice(left, self._native.length - right, middle, force_full=force_full)
+
+    def fork(self) -> EngineSession:
+        return EngineSession(
+            self._tokenizer, self._route, self._native.fork(), add_special_tokens=self._add_special_tokens
+        )
+
+    def to_bytes(self) -> bytes:
+        text = self._native.text(0, self._native.length)
+        return snapshot.dump_text(
+            self._tokenizer.fingerprint, self._add_special_tokens, text, self._native.ids(0, self._native.total)
+        )
+
+    def _with_specials(self, ids: U32) -> U32:
+        if not self._before and not self._after:
+            return ids
+        return np.concatenate([np.array(self._prefix, np.uint32), ids, np.array(self._suffix, np.uint32)])
+
+    def _check_positions(self, start: int, end: int) -> None:
+        for position in (start, end):
+            if not 0 <= position <= self.length:
+                raise PositionError(f"position {position} is outside a text of {self.length} bytes")
+            if not self._native.is_char_boundary(position):
+                raise PositionError(f"position {position} is inside a character")
+        if start > end:
+            raise PositionError(f"a splice from {start} to {end} runs backwards")
+
+    def _by_reference(self, start: int, end: int, text: str) -> Patch:
+        """The edit by route D. Engine and reference must agree, or the session is left as it was."""
+        encode_utf8(text)
+        self._check_positions(start, end)
+        edited = self._native.fork()
+        edited.splice(start, end, text)
+        whole = edited.text(0, edited.length).decode()
+        expected = self._tokenizer.reference.ids(whole)
+        rebuilt = self._route.session(whole)
+        if not np.array_equal(rebuilt.ids(0, rebuilt.total), expected):
+            raise ReferenceFailedError("the engine and the reference disagree on this text")
+        old, self._native = self.ids, rebuilt
+        return full_patch(old, self.ids, self.offsets(), "forced", len(whole))
