@@ -79,7 +79,7 @@ fuzz: $(addprefix fuzz-,$(FUZZ_TARGETS)) ## fuzz the native engine; FUZZ_SECONDS
 fuzz-%: rust
 	@mkdir -p native/fuzz/corpus/$*
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(COVERAGE)" cargo run $(CARGO_ARGS) --manifest-path $(FUZZ) --release --target $(HOST) --bin $* -- \
-	  -max_total_time=$(FUZZ_SECONDS) -len_control=0 -max_len=8192 -artifact_prefix=native/fuzz/ -verbosity=0 -print_final_stats=1 \
+	  -max_total_time=$(FUZZ_SECONDS) -len_control=0 -max_len=4096 -artifact_prefix=native/fuzz/ -verbosity=0 -print_final_stats=1 \
 	  native/fuzz/corpus/$* $(wildcard native/fuzz/seeds/$*)
 
 lint: $(STAMP) native-lint ## ruff, the layering of imports, rustfmt and clippy

@@ -166,7 +166,7 @@ def cut(session: Session, start: int, stop: int, with_offsets: bool) -> Slice:
 
 def restore(tokenizers: TokenizerSource, fingerprint: str, state: bytes) -> Session:
     """The session in a snapshot. Raises `toksplice.TokSpliceError` when it or its tokenizer cannot be had."""
-    return Session.from_bytes(tokenizers.get(fingerprint), state)
+    return tokenizers.get(fingerprint).restore(state)
 
 
 def fingerprints(tokenizers: TokenizerSource) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ from schemas.reply import Reply
 from schemas.request import Base, Op, Want
 from schemas.topics import CPU, REPAIR
 from schemas.work import Adopt, Work, decode_work_record
-from toksplice import Session, TokSpliceError
+from toksplice import Certificate, Session, TokSpliceError
 
 SESSION_NOT_HELD: Final = "session_not_held"
 BREAKER_OPEN: Final = "breaker_open"
@@ -389,7 +389,8 @@ class RepairService:
         telemetry.characters_delivered.add(len(work.request.text or ""))
         if patch.certificate is not None:
             telemetry.certificates.add(1, {"outcome": "accepted"})
-            telemetry.certificate_doublings.record(patch.certificate.doublings)
+            if isinstance(patch.certificate, Certificate):
+                telemetry.certificate_doublings.record(patch.certificate.doublings)
         elif patch.reason in _REFUSALS:
             telemetry.certificates.add(1, {"outcome": "refused"})
         if patch.route != "D":

@@ -192,16 +192,26 @@ CERTIFIED: dict[str, Callable[[], Json]] = {
 }
 
 #: Families that only the reference serves.
-REFERENCE_ONLY: dict[str, Callable[[], Json]] = {"llama2": _llama2, "falcon": _falcon, "bert": _bert}
+REFERENCE_ONLY: dict[str, Callable[[], Json]] = {"llama2": _llama2, "falcon": _falcon}
+#: Split at white space: words are cut without a certificate.
+WORDS: dict[str, Callable[[], Json]] = {"bert": _bert}
+
+
+#: Served by the native engine's route A when it is asked for.
+ENGINE = tuple(
+    name
+    for name in CERTIFIED | REFERENCE_ONLY
+    if name not in ("gpt2", "stripping", "llama2")  # a space before the text; whole words only; no byte fallback
+)
 
 
 @functools.cache
 def tokenizer_json(name: str) -> bytes:
     """The tokenizer.json of a family."""
-    return json.dumps((CERTIFIED | REFERENCE_ONLY)[name]()).encode()
+    return json.dumps((CERTIFIED | WORDS | REFERENCE_ONLY)[name]()).encode()
 
 
 @functools.cache
-def family(name: str) -> Tokenizer:
-    """The loaded tokenizer of a family."""
-    return load(tokenizer_json(name), name=name)
+def family(name: str, *, engine: bool = False) -> Tokenizer:
+    """The loaded tokenizer of a family; without the native engine if that is asked for."""
+    return load(tokenizer_json(name), name=name, engine=engine)

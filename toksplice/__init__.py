@@ -3,11 +3,11 @@
 tokenizer = toksplice.load("tokenizer.json")      # any Hugging Face tokenizer.json
 session = tokenizer.session(text)                 # encoded in full, once
 patch = session.append(more)                      # encoded around the edit, with a proof that it is exact
-session.ids, session.offsets()                    # zero-copy ids; UTF-8 byte spans
+session.ids, session.offsets()                    # all ids; UTF-8 byte spans
 tokenizer.explain()                               # which routes serve it, and why
 """
 
-from toksplice.certificate import Certificate
+from toksplice.certificate import Certificate, Resumption
 from toksplice.errors import (
     PositionError,
     ReferenceFailedError,
@@ -29,6 +29,7 @@ __all__ = [
     "Patch",
     "PositionError",
     "ReferenceFailedError",
+    "Resumption",
     "Session",
     "SnapshotError",
     "SourceError",

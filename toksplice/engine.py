@@ -11,9 +11,9 @@ import numpy as np
 
 from toksplice import _native
 from toksplice.charclass import PROBED, normal_form
-from toksplice.plan import NotUnderstoodError
 from toksplice.program import Program, program
-from toksplice.reference import Reference
+from toksplice.reference import U32, Reference
+from toksplice.structure import NotUnderstoodError
 
 #: Pieces of more than one token whose ids each thread at work remembers.
 CACHE_ENTRIES = 1 << 14
@@ -36,6 +36,10 @@ class NativeRoute:
     native: _native.Engine
     letter: str
 
+    def encode(self, text: str) -> U32:
+        """The ids of `text`, u32, without special tokens."""
+        return self.native.encode(text)
+
     def session(self, text: str) -> _native.Session:
         """A native session that begins with `text`."""
         return _native.Session(self.native, text)
@@ -54,9 +58,7 @@ def build(data: bytes, config: Mapping[str, Any], reference: Reference) -> Nativ
 
 
 def _engine(data: bytes, facts: Program) -> _native.Engine:
-    levels = [
-        (level.classes, level.n_classes + 1, level.transitions, level.keeps_gaps) for level in facts.levels
-    ]
+    levels = [(level.classes, level.n_classes + 1, level.transitions, level.keeps_gaps) for level in facts.levels]
     prepend = "always_if_absent" if facts.prepend == "always" and facts.first_if_absent else facts.prepend
     try:
         return _native.Engine(

@@ -13,17 +13,18 @@ import numpy as np
 from toksplice import snapshot
 from toksplice._native import Session as NativeSession
 from toksplice.certificate import Resumption
-from toksplice.errors import PositionError, ReferenceFailedError, SnapshotError
+from toksplice.errors import PositionError, ReferenceFailedError
 from toksplice.patch import Patch, full_patch, unchanged_patch
 from toksplice.reference import U32, encode_utf8
+from toksplice.session import Session
 
 if TYPE_CHECKING:
     from toksplice.engine import NativeRoute
     from toksplice.tokenizer import Tokenizer
 
 
-class EngineSession:
-    """See `toksplice.session.Session`, whose interface this is."""
+class EngineSession(Session):
+    """A text and its tokens in the engine, which keeps them in chunks: an edit touches those around it only."""
 
     def __init__(
         self, tokenizer: Tokenizer, route: NativeRoute, native: NativeSession, *, add_special_tokens: bool
@@ -67,13 +68,6 @@ class EngineSession:
             return offsets
         return np.pad(offsets, ((self._before, self._after), (0, 0)))
 
-    def append(self, text: str, *, force_full: bool = False) -> Patch:
-        length = self._native.length
-        return self.splice(length, length, text, force_full=force_full)
-
-    def truncate(self, length: int, *, force_full: bool = False) -> Patch:
-        return self.splice(length, self._native.length, "", force_full=force_full)
-
     def splice(self, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
         if force_full:
             return self._by_reference(start, end, text)
@@ -106,7 +100,6 @@ class EngineSession:
         )
 
     def update(self, text: str, *, force_full: bool = False) -> Patch:
-        """Make `text` the whole text: what it shares with the old one, left and right, is kept."""
         new = encode_utf8(text)
         left, right = self._native.common(text)
         middle = new[left : len(new) - right].decode()

@@ -1,8 +1,9 @@
 """Which route serves a tokenizer, decided from the structure of its tokenizer.json.
 
-Route C needs a pre-tokenizer whose boundaries can be proved certain, a normalizer that can be cut, a model
-without dropout, and a post-processor that only puts ids around the text. Whatever is not understood is not
-guessed: the tokenizer takes route D, the reference on the whole text, and the plan says why.
+Route C needs a pre-tokenizer whose boundaries can be proved certain, or one that splits at white space first
+(`toksplice.words`), a normalizer that can be cut, a model without dropout, and a post-processor that only puts ids
+around the text. Whatever is not understood is not guessed: the tokenizer takes route D, the reference on the whole
+text, and the plan says why.
 """
 
 from __future__ import annotations
@@ -17,17 +18,15 @@ import numpy as np
 from toksplice.added import AddedTokens
 from toksplice.charclass import PROBED, Bits, class_bits, inert_bits, normal_form
 from toksplice.pattern import Chars, Concat, Node, UnsupportedPatternError, literal, parse
+from toksplice.structure import NotUnderstoodError, steps, trims_offsets
 from toksplice.sync import Level, SyncTable, build, isolated_leaf
+from toksplice.words import Words, splits_at_white_space, words
 
 #: The pattern inside the reference's ByteLevel pre-tokenizer when `use_regex` is set.
 BYTE_LEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 _NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _COMPATIBILITY_FORMS = ("NFKC", "NFKD")
-
-
-class NotUnderstoodError(Exception):
-    """A part of the tokenizer that route C has no argument for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,73 +57,89 @@ class Explanation:
     added_tokens: int
 
 
-def plan(config: Mapping[str, Any], longest: int) -> tuple[RouteC | None, Explanation]:
-    """Read the components of a tokenizer.json: the route C facts, or None when only the reference may serve it.
+Route = RouteC | Words
 
-    `longest` is that of `longest_token_chars`.
+
+def plan(config: Mapping[str, Any], longest: int) -> tuple[Route | None, str]:
+    """Read the components of a tokenizer.json: what route C needs, or None when only the reference may serve it; and
+    why. `longest` is that of `longest_token_chars`.
     """
-    entries = config.get("added_tokens") or ()
-    route: RouteC | None = None
     try:
-        levels = tuple(_levels(config.get("pre_tokenizer")))
-        form = _form(config.get("normalizer"))
-        if form in _COMPATIBILITY_FORMS and _trims_offsets(config.get("post_processor")):
-            # A character that falls apart into a space and more gets spans that run backwards.
-            raise NotUnderstoodError(f"{form} with a post-processor that trims offsets")
-        white = class_bits(r"\s") | _python_white()
-        sync = build(levels, never_left=white | class_bits(r"\p{M}"))
-        if not sync.pairs.any():
-            raise NotUnderstoodError("the pre-tokenizer has no boundary that is certain")
-        added = AddedTokens(entries, normal_form(form).normalize_str if form else None)
-        route = RouteC(sync, inert_bits(form) if form else None, white, added, longest)
-        reason = "the boundaries of the pre-tokenizer were proved from its patterns"
+        if splits_at_white_space(config):
+            return words(config), "words are encoded independently, and cuts after white space were proved"
+        route = _windows(config, config.get("added_tokens") or (), longest)
+        return route, "the boundaries of the pre-tokenizer were proved from its patterns"
     except (NotUnderstoodError, UnsupportedPatternError) as error:
-        reason = f"every edit is encoded in full: {error}"
-    return route, Explanation(
-        routes=("C", "D") if route else ("D",),
-        reason=reason,
-        pre_tokenizer=tuple(step["type"] for step in _steps(config.get("pre_tokenizer"), "pretokenizers")),
-        normalizer=" + ".join(s["type"] for s in _steps(config.get("normalizer"), "normalizers")) or "none",
-        synchronising_pairs=int(route.sync.pairs.sum()) if route else 0,
-        longest_token_chars=longest,
-        added_tokens=len(entries),
+        return None, f"every edit is encoded in full: {error}"
+
+
+_NATIVE_REASONS = {
+    "A": "the split patterns were compiled into automata, and a scan resumes where nothing further right decides",
+    "B": "no token of the vocabulary crosses certain pairs of characters, and a scan resumes at such a pair",
+}
+
+
+def explain(
+    config: Mapping[str, Any],
+    route: Route | None,
+    reason: str,
+    *,
+    native: str | None,
+    without_native: str,
+    longest_token_chars: int,
+) -> Explanation:
+    """Which routes serve a tokenizer. `native`: the letter of the engine's route, or None; `without_native`: why there
+    is none."""
+    if native is not None:
+        why = _NATIVE_REASONS[native]
+        routes: tuple[str, ...] = (native,)
+    else:
+        why = f"{reason} (no engine: {without_native})"
+        routes = ("C", "D") if route else ("D",)
+    return Explanation(
+        routes=routes,
+        reason=why,
+        pre_tokenizer=tuple(step["type"] for step in steps(config.get("pre_tokenizer"), "pretokenizers")),
+        normalizer=" + ".join(s["type"] for s in steps(config.get("normalizer"), "normalizers")) or "none",
+        synchronising_pairs=int(route.sync.pairs.sum()) if isinstance(route, RouteC) else 0,
+        longest_token_chars=longest_token_chars,
+        added_tokens=len(config.get("added_tokens") or ()),
     )
 
 
-def _steps(config: Mapping[str, Any] | None, member: str) -> list[Mapping[str, Any]]:
-    """The steps of a component, sequences within sequences laid flat."""
-    if config is None:
-        return []
-    if config["type"] != "Sequence":
-        return [config]
-    return [step for child in config[member] for step in _steps(child, member)]
-
-
-def _trims_offsets(config: Mapping[str, Any] | None) -> bool:
-    return any(
-        step["type"] in ("ByteLevel", "RobertaProcessing") and step.get("trim_offsets", True)
-        for step in _steps(config, "processors")
-    )
+def _windows(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], longest: int) -> RouteC:
+    """The facts for windows with a certificate."""
+    levels = tuple(_levels(config.get("pre_tokenizer")))
+    form = _form(config.get("normalizer"))
+    if form in _COMPATIBILITY_FORMS and trims_offsets(config.get("post_processor")):
+        # A character that falls apart into a space and more gets spans that run backwards.
+        raise NotUnderstoodError(f"{form} with a post-processor that trims offsets")
+    white = class_bits(r"\s") | _python_white()
+    sync = build(levels, never_left=white | class_bits(r"\p{M}"))
+    if not sync.pairs.any():
+        raise NotUnderstoodError("the pre-tokenizer has no boundary that is certain")
+    added = AddedTokens(entries, normal_form(form).normalize_str if form else None)
+    return RouteC(sync, inert_bits(form) if form else None, white, added, longest)
 
 
 def _form(config: Mapping[str, Any] | None) -> str | None:
-    steps = _steps(config, "normalizers")
-    if not steps:
+    found = steps(config, "normalizers")
+    if not found:
         return None
-    if len(steps) > 1 or steps[0]["type"] not in _NORMAL_FORMS:
-        raise NotUnderstoodError("normalizer " + " + ".join(step["type"] for step in steps))
-    return str(steps[0]["type"])
+    if len(found) > 1 or found[0]["type"] not in _NORMAL_FORMS:
+        raise NotUnderstoodError("normalizer " + " + ".join(step["type"] for step in found))
+    return str(found[0]["type"])
 
 
 def _levels(config: Mapping[str, Any] | None) -> list[Level]:
-    steps = _steps(config, "pretokenizers")
-    if not steps:
+    found = steps(config, "pretokenizers")
+    if not found:
         raise NotUnderstoodError("there is no pre-tokenizer")
     levels: list[Level] = []
-    for i, step in enumerate(steps):
+    for i, step in enumerate(found):
         if step["type"] == "ByteLevel":
-            if i != len(steps) - 1:
-                raise NotUnderstoodError(f"{steps[i + 1]['type']} after ByteLevel, which works on bytes")
+            if i != len(found) - 1:
+                raise NotUnderstoodError(f"{found[i + 1]['type']} after ByteLevel, which works on bytes")
             if step.get("add_prefix_space", True):
                 raise NotUnderstoodError("ByteLevel with add_prefix_space")
             if step.get("use_regex", True):

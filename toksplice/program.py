@@ -16,7 +16,8 @@ from typing import Any, Literal
 from toksplice.automaton import Automaton, build, over_bytes
 from toksplice.charclass import normal_form
 from toksplice.pattern import Chars, Concat, Node, UnsupportedPatternError, literal, parse
-from toksplice.plan import BYTE_LEVEL_PATTERN, NotUnderstoodError
+from toksplice.plan import BYTE_LEVEL_PATTERN
+from toksplice.structure import NotUnderstoodError
 from toksplice.sync import Level, isolated_leaf
 
 #: U+2581, which stands for a space in vocabularies of characters.

@@ -1,9 +1,9 @@
 """Session bytes: a versioned, checksummed form of a session's state.
 
-Version 1 holds the tokens. Layout, little-endian: magic "TSPL", version u8, flags u8 (bit 0: add_special_tokens), 2 bytes 0,
-fingerprint (32 bytes), text bytes u64, tokens u64, then the UTF-8 text and three columns (ids, distance of each
-start from the one before, length of each span), each as an item size u8 and the items; last a BLAKE2b-128 of
-all that.
+Version 1 holds the tokens. Layout, little-endian: magic "TSPL", version u8, flags u8 (bit 0: add_special_tokens),
+2 bytes 0, fingerprint (32 bytes), text bytes u64, tokens u64, then the UTF-8 text and three columns (ids, distance of
+each start from the one before, length of each span), each as an item size u8 and the items; last a BLAKE2b-128 of all
+that.
 
 Version 2, for tokenizers that encode faster than tokens are read back, has the same header; then come the BLAKE2b-128
 of the ids (u32 each), the text, and the digest of all that. Whoever reads it encodes the text again and compares.
@@ -35,17 +35,14 @@ class State:
     add_special_tokens: bool
     text: bytes
     tokens: Encoded | None
-    ids_digest: bytes = b""
+    ids_digest: bytes
 
 
-def dump(state: State) -> bytes:
-    """The bytes of a state."""
-    tokens = state.tokens
-    if tokens is None:
-        raise ValueError("a state without its tokens is written by dump_text")
-    header = _header(VERSION, state.fingerprint, state.add_special_tokens, len(state.text), len(tokens))
+def dump(fingerprint: str, add_special_tokens: bool, text: bytes, tokens: Encoded) -> bytes:
+    """The bytes of a session: its UTF-8 `text` and its core `tokens`."""
+    header = _header(VERSION, fingerprint, add_special_tokens, len(text), len(tokens))
     steps = np.diff(tokens.starts, prepend=np.uint32(0))
-    parts = [header, state.text, _pack(tokens.ids), _pack(steps), _pack(tokens.ends - tokens.starts)]
+    parts = [header, text, _pack(tokens.ids), _pack(steps), _pack(tokens.ends - tokens.starts)]
     body = b"".join(parts)
     return body + digest(body)
 
@@ -86,7 +83,8 @@ def parse(data: bytes) -> State:
     ids, steps, lengths = columns
     starts = np.cumsum(steps, dtype=np.uint32)
     text = body[_HEADER.size : _HEADER.size + text_bytes]
-    return State(fingerprint.hex(), bool(flags & 1), text, Encoded(ids, starts, starts + lengths))
+    tokens = Encoded(ids, starts, starts + lengths)
+    return State(fingerprint.hex(), bool(flags & 1), text, tokens, digest_of_ids(ids))
 
 
 def digest(body: bytes) -> bytes:

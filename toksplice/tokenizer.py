@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from toksplice import snapshot
 from toksplice.buffers import TokenBuffer
 from toksplice.engine import NativeRoute, build
 from toksplice.engine_session import EngineSession
-from toksplice.errors import TokenizerError
+from toksplice.errors import SnapshotError, TokenizerError
 from toksplice.fingerprint import fingerprint_of, parse
-from toksplice.plan import Explanation, NotUnderstoodError, RouteC, longest_token_chars, plan
+from toksplice.pattern import UnsupportedPatternError
+from toksplice.plan import Explanation, Route, explain, longest_token_chars, plan
 from toksplice.reference import U32, Encoded, Reference, Specials, encode_utf8
+from toksplice.reference_session import ReferenceSession
 from toksplice.session import Session
+from toksplice.structure import NotUnderstoodError
 
 
 class Tokenizer:
     """An exact tokenizer over one tokenizer.json. Thread-safe; sessions of it are independent."""
 
-    def __init__(self, data: bytes, *, name: str = "") -> None:
+    def __init__(self, data: bytes, *, name: str = "", engine: bool = False) -> None:
         config = parse(data)
         self.name = name
         self.fingerprint = fingerprint_of(config)
@@ -33,11 +39,12 @@ class Tokenizer:
         }
 
         self._native: NativeRoute | None = None
-        self._native_reason = ""
-        try:
-            self._native = build(data, config, self.reference)
-        except NotUnderstoodError as error:
-            self._native_reason = str(error)
+        self._without_native = "it is switched off"
+        if engine:
+            try:
+                self._native = build(data, config, self.reference)
+            except (NotUnderstoodError, UnsupportedPatternError) as error:
+                self._without_native = str(error)
 
     @property
     def native(self) -> NativeRoute | None:
@@ -52,17 +59,25 @@ class Tokenizer:
             raise TokenizerError("two added tokens have the same normalized form")
 
     @functools.cached_property
-    def _plan(self) -> tuple[RouteC | None, Explanation]:
+    def _plan(self) -> tuple[Route | None, str]:
         return plan(self._config, self._longest_token_chars)
 
     @property
-    def route(self) -> RouteC | None:
-        """What route C needs, or None when every edit takes route D."""
+    def route(self) -> Route | None:
+        """What route C needs, or None when only the engine and the reference serve this tokenizer."""
         return self._plan[0]
 
     def explain(self) -> Explanation:
         """Which routes serve this tokenizer, and why."""
-        return self._plan[1]
+        route, reason = self._plan
+        return explain(
+            self._config,
+            route,
+            reason,
+            native=self._native.letter if self._native else None,
+            without_native=self._without_native,
+            longest_token_chars=self._longest_token_chars,
+        )
 
     @functools.cached_property
     def specials(self) -> Specials:
@@ -75,17 +90,33 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = False) -> U32:
         """The reference's ids of `text`, u32; raises `TextError`, `ReferenceFailedError`."""
         encode_utf8(text)
-        return self.reference.ids(text, add_special_tokens=add_special_tokens)
+        if self._native is None:
+            return self.reference.ids(text, add_special_tokens=add_special_tokens)
+        ids = self._native.encode(text)
+        if not add_special_tokens:
+            return ids
+        special = [np.array(part, np.uint32) for part in (self.specials.prefix, self.specials.suffix)]
+        return np.concatenate([special[0], ids, special[1]])
 
-    def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session | EngineSession:
-        """A session that begins with `text`, encoded in full by the reference."""
-        if self._native is not None:
-            encode_utf8(text)
-            native = self._native.session(text)
-            return EngineSession(self, self._native, native, add_special_tokens=add_special_tokens)
+    def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session:
+        """A session that begins with `text`, which is encoded in full."""
         data = encode_utf8(text)
+        if self._native is not None:
+            return EngineSession(self, self._native, self._native.session(text), add_special_tokens=add_special_tokens)
         tokens = self.reference.encode(text)
-        return Session(self, data, tokens, add_special_tokens=add_special_tokens)
+        return ReferenceSession(self, data, tokens, add_special_tokens=add_special_tokens)
+
+    def restore(self, data: bytes) -> Session:
+        """The session of a snapshot; raises `SnapshotError` when it is damaged or of another tokenizer."""
+        state = snapshot.parse(data)
+        if state.fingerprint != self.fingerprint:
+            raise SnapshotError("the session bytes belong to another tokenizer")
+        if self._native is None and state.tokens is not None:
+            return ReferenceSession(self, state.text, state.tokens, add_special_tokens=state.add_special_tokens)
+        session = self.session(state.text.decode())
+        if snapshot.digest_of_ids(session.ids) != state.ids_digest:
+            raise SnapshotError("the session bytes hold other tokens than their text has")
+        return session if not state.add_special_tokens else self.session(state.text.decode(), add_special_tokens=True)
 
     def with_specials(self, tokens: Encoded, *, add_special_tokens: bool) -> TokenBuffer:
         """The tokens of a text with the special ones around them when they are asked for."""
@@ -94,17 +125,19 @@ class Tokenizer:
         return TokenBuffer(tokens, self.specials.prefix, self.specials.suffix)
 
 
-def load(source: str | Path | bytes, *, name: str = "") -> Tokenizer:
+def load(source: str | Path | bytes, *, name: str = "", engine: bool = False) -> Tokenizer:
     """Load a Hugging Face tokenizer.json, by path or by content; raises `TokenizerError`.
+
+    Without `engine` the native engine is left out: routes C and D serve every edit.
 
     >>> tokenizer = load("tokenizer.json")                                          # doctest: +SKIP
     >>> session = tokenizer.session("Hello")                                        # doctest: +SKIP
     >>> session.append(", world").ids                                               # doctest: +SKIP
     """
     if isinstance(source, bytes):
-        return Tokenizer(source, name=name)
+        return Tokenizer(source, name=name, engine=engine)
     try:
         data = Path(source).read_bytes()
     except OSError as error:
         raise TokenizerError(f"cannot read {source}: {error.strerror}") from error
-    return Tokenizer(data, name=name or Path(source).stem)
+    return Tokenizer(data, name=name or Path(source).stem, engine=engine)

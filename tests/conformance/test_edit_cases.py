@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import CERTIFIED, REFERENCE_ONLY, family
+from families import CERTIFIED, ENGINE, REFERENCE_ONLY, WORDS, family
 from vocabularies import REAL, real
 
 from toksplice import Tokenizer
@@ -40,10 +40,17 @@ def check(tokenizer: Tokenizer, old: str, new: str) -> set[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-@pytest.mark.parametrize("name", CERTIFIED | REFERENCE_ONLY)
+@pytest.mark.parametrize("name", CERTIFIED | WORDS | REFERENCE_ONLY)
 def test_families(name: str, case: dict[str, str]) -> None:
     routes = check(family(name), case["old"], case["new"])
-    assert routes == ({"C", "D"} if name in CERTIFIED else {"D"})
+    assert routes == ({"D"} if name in REFERENCE_ONLY else {"C", "D"})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("name", ENGINE)
+def test_families_on_the_engine(name: str, case: dict[str, str]) -> None:
+    routes = check(family(name, engine=True), case["old"], case["new"])
+    assert routes == {"A"}
 
 
 @pytest.mark.parametrize("name", CERTIFIED)

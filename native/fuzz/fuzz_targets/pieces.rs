@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use toksplice_native::bpe::{Bpe, Symbols};
@@ -14,12 +13,33 @@ const PIECE_MAX: usize = 160;
 /// Entries of the piece cache; few, so that they are replaced.
 const CACHE: usize = 4;
 
-#[derive(Arbitrary, Debug)]
+/// What the fuzzer's bytes stand for: flags, the number of merges, the length of a piece, two bytes for each merge, and
+/// the text that is cut into the pieces.
 struct Case {
     ignore_merges: bool,
-    /// Each joins two tokens that are there already, named by their place in the vocabulary modulo its size.
+    /// The bytes that are text. Few, in most cases, so that the same merges meet again.
+    letters: Vec<u8>,
+    /// Each joins two tokens, named by their place among the letters and what was merged before, modulo its size.
     merges: Vec<(u8, u8)>,
     pieces: Vec<Vec<u8>>,
+}
+
+impl Case {
+    fn read(data: &[u8]) -> Option<Case> {
+        let (&[flags, merges, piece], rest) = data.split_first_chunk()?;
+        let letters: Vec<u8> = match flags >> 1 {
+            0 => (0..=255).collect(),
+            few => (b'a'..).take(1 + usize::from(few) % 8).collect(),
+        };
+        let (merges, text) = rest.split_at(rest.len().min(2 * (usize::from(merges) % MERGES_MAX)));
+        let text: Vec<u8> = text.iter().map(|&byte| letters[usize::from(byte) % letters.len()]).collect();
+        Some(Case {
+            ignore_merges: flags & 1 == 1,
+            letters,
+            merges: merges.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect(),
+            pieces: text.chunks(1 + usize::from(piece) % PIECE_MAX).map(<[u8]>::to_vec).collect(),
+        })
+    }
 }
 
 /// The vocabulary that a case describes: the 256 bytes, then what the merges make.
@@ -31,29 +51,29 @@ struct Model {
 }
 
 impl Model {
-    fn new(merges: &[(u8, u8)]) -> Self {
+    fn new(letters: &[u8], merges: &[(u8, u8)]) -> Self {
         let mut model =
             Model { tokens: (0..=255).map(|byte| vec![byte]).collect(), merges: HashMap::new(), pairs: Vec::new() };
         let mut ids: HashMap<Vec<u8>, u32> = model.tokens.iter().cloned().zip(0..).collect();
-        for &(left, right) in merges.iter().take(MERGES_MAX) {
-            model.merge(&mut ids, left, right);
+        let mut named: Vec<u32> = letters.iter().copied().map(u32::from).collect();
+        for &(left, right) in merges {
+            let token = |place: u8| named[usize::from(place) % named.len()];
+            let product = model.merge(&mut ids, token(left), token(right));
+            named.push(product);
         }
         model
     }
 
-    fn merge(&mut self, ids: &mut HashMap<Vec<u8>, u32>, left: u8, right: u8) {
-        // Counted from the end, so that small numbers build on what merges have made.
-        let at = |back: u8| self.tokens.len() - 1 - usize::from(back);
-        let (left, right) = (at(left), at(right));
-        let joined = [&self.tokens[left][..], &self.tokens[right]].concat();
+    fn merge(&mut self, ids: &mut HashMap<Vec<u8>, u32>, left: u32, right: u32) -> u32 {
+        let joined = [&self.tokens[left as usize][..], &self.tokens[right as usize]].concat();
         let next = self.tokens.len() as u32;
         let id = *ids.entry(joined.clone()).or_insert(next);
         if id == next {
             self.tokens.push(joined);
         }
-        let pair = (left as u32, right as u32);
-        self.merges.insert(pair, (self.pairs.len(), id));
-        self.pairs.push(pair);
+        self.merges.insert((left, right), (self.pairs.len(), id));
+        self.pairs.push((left, right));
+        id
     }
 
     fn json(&self, ignore_merges: bool) -> Vec<u8> {
@@ -97,15 +117,17 @@ fn alphabet(bytes: &[u8]) -> String {
     bytes.iter().copied().map(character).collect()
 }
 
-fuzz_target!(|case: Case| {
-    let model = Model::new(&case.merges);
+fuzz_target!(|data: &[u8]| {
+    let Some(case) = Case::read(data) else {
+        return;
+    };
+    let model = Model::new(&case.letters, &case.merges);
     let json = model.json(case.ignore_merges);
     let bpe = Bpe::from_json(&json, Symbols::Bytes, false, CACHE).expect("the vocabulary is well formed");
     assert!(bpe.tiles());
     let mut cache = bpe.new_cache();
     // The second round meets the cache as the first has left it.
     for piece in case.pieces.iter().chain(&case.pieces) {
-        let piece = &piece[..piece.len().min(PIECE_MAX)];
         let mut ids = Vec::new();
         bpe.encode(&mut cache, piece, &mut ids);
         assert_eq!(ids, model.encode(piece, case.ignore_merges), "{piece:?}");

@@ -58,7 +58,7 @@ impl NativeEngine {
     /// `text` in the engine's normal form, for the check against the installed reference.
     fn normalize(&self, text: &str) -> String {
         match &self.0.scanner.normalizer {
-            Some(Normalizer::Form { form, .. }) => form.apply(text),
+            Some(Normalizer::Form(form, _)) => form.apply(text),
             _ => text.to_owned(),
         }
     }
@@ -97,7 +97,11 @@ fn program(
             _ => content,
         };
         let token = AddedToken { content, id, lstrip, rstrip };
-        if normalized { normal_tokens.push(token) } else { raw_tokens.push(token) }
+        if normalized {
+            normal_tokens.push(token)
+        } else {
+            raw_tokens.push(token)
+        }
     }
     Ok(Program { pieces, normalizer, raw_tokens, normal_tokens, trim_offsets })
 }
@@ -118,13 +122,15 @@ pub fn run<R: Send>(
     }
     let mut raised = None;
     let result = py.detach(|| {
-        let mut look = || Python::attach(|py| match py.check_signals() {
-            Ok(()) => false,
-            Err(error) => {
-                raised = Some(error);
-                true
-            }
-        });
+        let mut look = || {
+            Python::attach(|py| match py.check_signals() {
+                Ok(()) => false,
+                Err(error) => {
+                    raised = Some(error);
+                    true
+                }
+            })
+        };
         work(&mut look)
     });
     result.map_err(|_| raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())))

@@ -70,13 +70,7 @@ impl NativeSession {
     }
 
     /// Put `text` in place of bytes [start, end); `None` when that changes nothing.
-    fn splice<'py>(
-        &mut self,
-        py: Python<'py>,
-        start: usize,
-        end: usize,
-        text: &str,
-    ) -> PyResult<Option<Spliced<'py>>> {
+    fn splice<'py>(&mut self, py: Python<'py>, start: usize, end: usize, text: &str) -> PyResult<Option<Spliced<'py>>> {
         let fits = start <= end && self.session.is_char_boundary(start) && self.session.is_char_boundary(end);
         if !fits {
             return Err(PyIndexError::new_err("not a stretch of the text between character boundaries"));

@@ -127,7 +127,8 @@ impl AddedTokens {
             [a, b, c] => memchr::memchr3(a, b, c, rest),
             _ if self.tokens.is_empty() => None,
             _ => rest.iter().enumerate().position(|(i, &byte)| {
-                self.first[byte as usize] || (self.strips_left && byte_may_be_white(byte) && white_end(text, from + i) > from + i)
+                self.first[byte as usize]
+                    || (self.strips_left && byte_may_be_white(byte) && white_end(text, from + i) > from + i)
             }),
         };
         Some(from + found?)

@@ -48,7 +48,7 @@ pub struct Automaton {
 impl Automaton {
     /// `classes`: the class of every code point, or of every byte. `table`: u16 of shape (states, columns).
     pub fn new(classes: &[u8], columns: usize, table: Vec<u16>, keeps_gaps: bool) -> Result<Self, String> {
-        let states = if columns == 0 { 0 } else { table.len() / columns };
+        let states = table.len().checked_div(columns).unwrap_or(0);
         if states < 2 || states * columns != table.len() {
             return Err("the transition table has the wrong shape".into());
         }
@@ -103,7 +103,11 @@ impl Automaton {
     /// Bytes of the unit that begins with `byte`.
     #[inline(always)]
     pub fn unit_width(&self, byte: u8) -> usize {
-        if self.reads_bytes() { 1 } else { utf8::width(byte) }
+        if self.reads_bytes() {
+            1
+        } else {
+            utf8::width(byte)
+        }
     }
 
     /// One attempt at `start` of the stretch that ends at `limit`; `start` < `limit`.

@@ -145,7 +145,11 @@ impl Scanner {
             at = token.end;
             section_start = true;
         }
-        if window.open { Outcome::Open } else { Outcome::Complete }
+        if window.open {
+            Outcome::Open
+        } else {
+            Outcome::Complete
+        }
     }
 
     /// One section of the text, between added tokens. `starts`: whether the section begins at `lo` (and is not a
@@ -172,7 +176,7 @@ impl Scanner {
 
     /// The last position in (lo, hi] before which an open text can be cut for normalization; `lo` if there is none.
     fn last_safe(&self, raw: &[u8], lo: usize, hi: usize) -> usize {
-        let Some(normalizer @ Normalizer::Form { .. }) = &self.normalizer else { return hi };
+        let Some(normalizer @ Normalizer::Form(..)) = &self.normalizer else { return hi };
         let mut at = hi;
         while at > lo {
             at = utf8::before(raw, at);

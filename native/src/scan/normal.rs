@@ -5,6 +5,8 @@
 //! tables are those of the crate that the reference itself uses; `toksplice/program.py` checks them against the
 //! installed reference.
 
+use std::sync::OnceLock;
+
 use unicode_normalization_alignments::{char as tables, UnicodeNormalization};
 
 use super::classes::CharSet;
@@ -45,14 +47,17 @@ impl Form {
     }
 }
 
+/// What a normal form does to single characters.
+pub struct Tables {
+    safe: CharSet,
+    /// Safe, and left alone when alone.
+    plain: CharSet,
+}
+
+#[derive(Clone, Copy)]
 pub enum Normalizer {
-    /// A Unicode normal form.
-    Form {
-        form: Form,
-        safe: CharSet,
-        /// Safe, and left alone when alone.
-        plain: CharSet,
-    },
+    /// A Unicode normal form, with its tables, which all tokenizers share.
+    Form(Form, &'static Tables),
     /// U+2581 is read as the space that it stands for; every position is safe.
     Mark,
 }
@@ -60,8 +65,8 @@ pub enum Normalizer {
 /// The UTF-8 form of U+2581.
 pub const MARK: &[u8] = "\u{2581}".as_bytes();
 
-impl Normalizer {
-    pub fn form(form: Form) -> Self {
+impl Tables {
+    fn new(form: Form) -> Self {
         let seconds = seconds_of_compositions();
         let first = |char: char| -> char {
             let mut found = None;
@@ -83,14 +88,23 @@ impl Normalizer {
         let plain = CharSet::from_fn(|char| {
             char.is_ascii() || (is_safe(char) && form.characters(char.encode_utf8(&mut buffer)) == [(char, 0)])
         });
-        Self::Form { form, safe, plain }
+        Self { safe, plain }
+    }
+}
+
+impl Normalizer {
+    pub fn form(form: Form) -> Self {
+        static TABLES: [OnceLock<Tables>; 4] = [const { OnceLock::new() }; 4];
+        Self::Form(form, TABLES[form as usize].get_or_init(|| Tables::new(form)))
     }
 
     /// Whether a cut before the character at `at` is safe; the end of the text is.
     #[inline]
     pub fn is_safe(&self, text: &[u8], at: usize) -> bool {
         match self {
-            Self::Form { safe, .. } if at < text.len() && text[at] >= 0x80 => safe.contains(utf8::decode(text, at).0),
+            Self::Form(_, tables) if at < text.len() && text[at] >= 0x80 => {
+                tables.safe.contains(utf8::decode(text, at).0)
+            }
             _ => true,
         }
     }
@@ -102,7 +116,7 @@ impl Normalizer {
                 let at = from + memchr::memmem::find(&text[from..to], MARK)?;
                 Some((at, at + MARK.len()))
             }
-            Self::Form { safe, plain, .. } => {
+            Self::Form(_, Tables { safe, plain }) => {
                 let mut at = from;
                 loop {
                     at = utf8::skip_ascii(text, at, to);
@@ -131,7 +145,7 @@ impl Normalizer {
     pub fn rewrite(&self, unit: &[u8]) -> Option<Vec<(char, usize, usize)>> {
         match self {
             Self::Mark => Some(vec![(' ', 0, unit.len())]),
-            Self::Form { form, .. } => {
+            Self::Form(form, _) => {
                 let text = utf8::as_str(unit);
                 let characters = form.characters(text);
                 if characters.iter().map(|c| c.0).eq(text.chars()) && characters.iter().all(|c| c.1 == 0) {

@@ -88,7 +88,11 @@ impl<S: Sink> Run<'_, S> {
             self.sink.end(raw_end, reach, Layout::Spans(&[(from, to)]));
             at = token.end;
         }
-        if end == Stage::Open { Outcome::Open } else { Outcome::Complete }
+        if end == Stage::Open {
+            Outcome::Open
+        } else {
+            Outcome::Complete
+        }
     }
 
     fn stretch(&mut self, (lo, hi): (usize, usize), end: Stage, starts: bool, starts_text: bool) -> Outcome {
@@ -164,7 +168,11 @@ impl<S: Sink> Run<'_, S> {
             }
             at = stop;
         }
-        if end == Stage::Open { Outcome::Open } else { Outcome::Complete }
+        if end == Stage::Open {
+            Outcome::Open
+        } else {
+            Outcome::Complete
+        }
     }
 
     /// Hand on the piece [start, end) of the normalized text. `reach`: what its own level read. `keep`: whether the
@@ -247,7 +255,11 @@ impl<S: Sink> Run<'_, S> {
             None => reach,
             some => self.section.raw_reach(some.as_ref(), self.raw, reach),
         };
-        if self.scanner.raw_tokens.is_empty() { raw } else { self.raw_longs.raise(raw) }
+        if self.scanner.raw_tokens.is_empty() {
+            raw
+        } else {
+            self.raw_longs.raise(raw)
+        }
     }
 
     /// Cut [lo, hi) wherever no token of the vocabulary can cross.
@@ -293,13 +305,7 @@ impl<S: Sink> Run<'_, S> {
         }
     }
 
-    fn joined_piece(
-        &mut self,
-        (start, end): (usize, usize),
-        reach: usize,
-        restartable: bool,
-        marked: bool,
-    ) -> Outcome {
+    fn joined_piece(&mut self, (start, end): (usize, usize), reach: usize, restartable: bool, marked: bool) -> Outcome {
         if !marked {
             return self.piece((start, end), reach, 0, restartable, true);
         }

@@ -70,7 +70,11 @@ impl Section {
     /// The text to scan, and the stretch [from, to) of it that is the section raw[lo..hi).
     #[inline]
     pub fn text<'a>(&'a self, raw: &'a [u8], hi: usize) -> (&'a [u8], usize, usize) {
-        if self.changed { (&self.text, 0, self.text.len()) } else { (&raw[..hi], self.lo, hi) }
+        if self.changed {
+            (&self.text, 0, self.text.len())
+        } else {
+            (&raw[..hi], self.lo, hi)
+        }
     }
 
     /// The last rewritten unit that begins at or before `at`.
@@ -124,6 +128,10 @@ impl Section {
         while at < raw.len() && !normalizer.is_safe(raw, at) {
             at += utf8::width(raw[at]);
         }
-        if at >= raw.len() { FAR } else { at + utf8::width(raw[at]) }
+        if at >= raw.len() {
+            FAR
+        } else {
+            at + utf8::width(raw[at])
+        }
     }
 }

@@ -7,7 +7,7 @@ pub struct Bits {
 }
 
 impl Bits {
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.len
     }
 
@@ -45,7 +45,11 @@ impl Bits {
         let shift = index % 64;
         let word = |i: usize| self.words.get(i).copied().unwrap_or(0);
         let low = word(index / 64) >> shift;
-        if shift == 0 { low } else { low | word(index / 64 + 1) << (64 - shift) }
+        if shift == 0 {
+            low
+        } else {
+            low | word(index / 64 + 1) << (64 - shift)
+        }
     }
 
     /// The bits from `from` on, as a row of their own.

@@ -82,7 +82,7 @@ impl Chunk {
             return;
         }
         // Tokens behind those that the index knows of have no positions yet: their spans are added by the caller.
-        let known = self.restarts.len();
+        let known = self.restarts.count();
         let mut at = 0;
         let mut spans = Vec::with_capacity(self.ids.len());
         for &id in &self.ids[..known.min(self.ids.len())] {

@@ -40,7 +40,11 @@ impl<'a> Cursor<'a> {
             let chunk = &entry.chunk;
             if self.place.token >= chunk.ids.len() {
                 let next = self.entries.get(self.place.entry + 1)?;
-                self.place = Place { entry: self.place.entry + 1, token: 0, byte: next.byte + next.chunk.position(0, self.lengths) };
+                self.place = Place {
+                    entry: self.place.entry + 1,
+                    token: 0,
+                    byte: next.byte + next.chunk.position(0, self.lengths),
+                };
                 continue;
             }
             if self.place.byte > byte {

@@ -111,8 +111,7 @@ impl Session {
             return Ok(None);
         }
         let from = self.restart_before(start, engine);
-        let built =
-            engine.with_workspace(|work| self.rescan(engine, from, (start, end), new, work, interrupted))?;
+        let built = engine.with_workspace(|work| self.rescan(engine, from, (start, end), new, work, interrupted))?;
         Ok(Some(self.apply(engine, from, (start, end), new.len(), built)))
     }
 
@@ -251,22 +250,18 @@ impl Session {
         if left + ids.len() == right {
             return None;
         }
-        let kept = self.ids_from(right);
-        let mut at = left + ids.len();
-        for id in kept {
-            if old.next() != Some(id) {
-                return Some(at);
-            }
-            at += 1;
-        }
-        None
+        let differs = self.ids_from(right).position(|id| old.next() != Some(id));
+        differs.map(|further| left + ids.len() + further)
     }
 
     /// The ids from token `token` on.
     pub fn ids_from(&self, token: usize) -> impl Iterator<Item = u32> + '_ {
         let entry = self.entries.partition_point(|entry| entry.token <= token).saturating_sub(1);
         let skip = self.entries.get(entry).map_or(0, |entry| token - entry.token);
-        self.entries[entry.min(self.entries.len())..].iter().flat_map(|entry| entry.chunk.ids.iter().copied()).skip(skip)
+        self.entries[entry.min(self.entries.len())..]
+            .iter()
+            .flat_map(|entry| entry.chunk.ids.iter().copied())
+            .skip(skip)
     }
 
     fn token_of(&self, place: Place) -> usize {

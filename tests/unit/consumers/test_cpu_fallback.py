@@ -16,7 +16,7 @@ from schemas.reply import Path, Route
 from schemas.request import Base, Op, Want
 from schemas.topics import CPU, REPAIR, REPLIES
 from schemas.work import Adopt, Served
-from toksplice import ReferenceFailedError, Session, TokenizerError
+from toksplice import ReferenceFailedError, TokenizerError
 
 TEXT = "The quick brown fox — jumped <|end|> over 1234 dögs."
 
@@ -47,7 +47,7 @@ async def test_the_session_is_handed_over_before_the_answer(add_special_tokens: 
         assert isinstance(adopt, Adopt)
         assert (adopt.epoch, adopt.revision, adopt.add_special_tokens) == (77, 1, add_special_tokens)
         assert adopt.served == Served(request_id="r1", path=Path.CPU, reason="why", route=Route.D)
-        session = Session.from_bytes(tiny(), adopt.state)
+        session = tiny().restore(adopt.state)
         assert session.text == TEXT
         assert session.ids.tolist() == reference_ids(TEXT, add_special_tokens=add_special_tokens)
 

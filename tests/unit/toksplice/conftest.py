@@ -1,4 +1,4 @@
-"""Tokenizers for the library's tests."""
+"""Tokenizers for the library's tests of routes C and D: without the native engine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from toksplice import Tokenizer
 
 @pytest.fixture
 def gpt2() -> Tokenizer:
-    return family("gpt2")
+    return family("gpt2", engine=False)
 
 
 @pytest.fixture
 def qwen() -> Tokenizer:
-    return family("qwen")
+    return family("qwen", engine=False)
