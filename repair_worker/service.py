@@ -60,7 +60,7 @@ SESSION_NOT_HELD: Final = "session_not_held"
 BREAKER_OPEN: Final = "breaker_open"
 OVER_SPLICE_LIMIT: Final = "over_splice_limit"
 
-_REFUSALS: Final = frozenset({"uncertified", "not_worth_it"})
+_REFUSALS: Final = frozenset({"uncertified", "not_worth_it", "offsets_drift"})
 """Reasons of the library for a full encode after a certificate had been sought in vain."""
 
 _SURE_REFUSALS: Final = frozenset({Code.BAD_POSITION, Code.INVALID_UTF8})

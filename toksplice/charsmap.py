@@ -25,7 +25,11 @@ _NODE_SPAN = 256
 _LEAF = 1 << 31
 
 Units = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.int64]
 _BYTES = np.arange(1, 256, dtype=np.int64)
+_LABELS = [bytes([byte]) for byte in range(256)]
+#: Nodes whose children are looked for at once, which bounds memory.
+_ROWS_AT_ONCE = 2048
 
 
 def read_charsmap(encoded: str) -> dict[str, str]:
@@ -77,26 +81,37 @@ def _replacement(replacements: bytes, start: int) -> str:
 def _leaves(units: Units) -> list[tuple[bytes, int]]:
     """Every sequence with its value, found level by level."""
     leaves: list[tuple[bytes, int]] = []
-    prefixes, bases = [b""], np.array([_offset(units[:1])[0]], dtype=np.int64)
+    prefixes, bases = [b""], _offset(units[:1])
     for _ in range(MAX_SEQUENCE_BYTES):
-        children = bases[:, None] ^ _BYTES[None, :]
-        found = units[np.minimum(children, len(units) - 1)]
-        # A unit's label holds the top bit too: leaves have it set, so they are nobody's child.
-        rows, columns = np.nonzero((children < len(units)) & (found & np.uint32(0x8000_00FF) == _BYTES[None, :]))
+        rows, nodes, labels = _children(units, bases)
         if not len(rows):
             return leaves
-        nodes = children[rows, columns]
-        prefixes = [prefixes[row] + bytes([column + 1]) for row, column in zip(rows, columns, strict=True)]
+        prefixes = [prefixes[row] + _LABELS[label] for row, label in zip(rows.tolist(), labels.tolist(), strict=True)]
         bases = nodes ^ _offset(units[nodes])
-        for i in np.flatnonzero(units[nodes] >> np.uint32(8) & np.uint32(1)):
-            if bases[i] >= len(units):
-                raise NotUnderstoodError("a character map that points outside itself")
-            leaves.append((prefixes[i], int(units[bases[i]]) & 0x7FFF_FFFF))
+        ends = np.flatnonzero(units[nodes] >> np.uint32(8) & np.uint32(1))
+        if len(ends) and bases[ends].max() >= len(units):
+            raise NotUnderstoodError("a character map that points outside itself")
+        values = units[bases[ends]] & np.uint32(_LEAF - 1)
+        leaves += zip([prefixes[end] for end in ends.tolist()], values.tolist(), strict=True)
         if len(leaves) > MAX_SEQUENCES:
             break
     raise NotUnderstoodError("a character map without an end")
 
 
-def _offset(units: Units) -> npt.NDArray[np.int64]:
+def _children(units: Units, bases: Places) -> tuple[Places, Places, Places]:
+    """All children of some nodes: for each child the index of its parent's base, its own place, and its byte."""
+    parts = []
+    for low in range(0, len(bases), _ROWS_AT_ONCE):
+        children = bases[low : low + _ROWS_AT_ONCE, None] ^ _BYTES[None, :]
+        found = units[np.minimum(children, len(units) - 1)]
+        # A unit's label holds the top bit too: leaves have it set, so they are nobody's child.
+        is_child = (children < len(units)) & (found & np.uint32(_LEAF | 0xFF) == _BYTES[None, :])
+        rows, columns = np.nonzero(is_child)
+        parts.append((rows + low, children[rows, columns], columns + 1))
+    rows, nodes, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return rows, nodes, labels
+
+
+def _offset(units: Units) -> Places:
     wide = units.astype(np.int64)
     return (wide >> 10) << ((wide & (1 << 9)) >> 6)

@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers.normalizers import Precompiled
 
 from toksplice.charsmap import write_charsmap
-from toksplice.pointsets import POINTS, Bits, cached, points
+from toksplice.pointsets import POINTS, Bits, cached, chunks
 
 _MARK = "X"
 
@@ -26,9 +26,10 @@ def apart_from_space() -> Bits:
     def probe() -> Bits:
         space = Precompiled(write_charsmap({" ": _MARK}))
         bits = np.zeros(POINTS, dtype=np.bool_)
-        for point in points():
-            char = chr(point)
-            bits[point] = space.normalize_str(" " + char) == _MARK + char
+        for chars in chunks():
+            # A line feed is a cluster of its own beside anything but CR.
+            found = space.normalize_str("\n".join(f" {char}" for char in chars)).split("\n")
+            bits[[ord(char) for char, text in zip(chars, found, strict=True) if text == _MARK + char]] = True
         return bits
 
     return cached("apart from a space", probe)

@@ -16,6 +16,9 @@ from toksplice.charclass import cache_folder
 #: All code points. Surrogates are in every array and belong to no set.
 POINTS = 0x110000
 
+#: Characters handed to the reference at once: it does best with small texts.
+_CHUNK = 1 << 13
+
 Bits = npt.NDArray[np.bool_]
 
 
@@ -23,6 +26,13 @@ def points() -> Iterator[int]:
     """Every code point that a text can hold."""
     yield from range(0xD800)
     yield from range(0xE000, POINTS)
+
+
+def chunks() -> Iterator[str]:
+    """Every character but CR and LF, which belong together in a text, some thousand at a time."""
+    every = [chr(point) for point in points() if chr(point) not in "\r\n"]
+    for start in range(0, len(every), _CHUNK):
+        yield "".join(every[start : start + _CHUNK])
 
 
 def cached(what: str, probe: Callable[[], Bits]) -> Bits:

@@ -25,7 +25,7 @@ from toksplice.added import AddedTokens
 from toksplice.charclass import inert_bits
 from toksplice.charsmap import read_charsmap
 from toksplice.graphemes import apart_from_space, taking_the_next
-from toksplice.pointsets import POINTS, Bits, cached, points
+from toksplice.pointsets import POINTS, Bits, cached, chunks, points
 from toksplice.sections import SectionStarts
 from toksplice.structure import NotUnderstoodError, steps, trims_offsets
 
@@ -103,11 +103,12 @@ def _white(splitter: str) -> Bits:
 
     def probe() -> Bits:
         step = _SPLITTERS[splitter]()
-        every = np.fromiter(points(), dtype=np.int64)
         bits = np.zeros(POINTS, dtype=np.bool_)
-        bits[every] = True
-        for _, (start, end) in step.pre_tokenize_str("".join(map(chr, every))):
-            bits[every[start:end]] = False
+        for chars in (*chunks(), "\r\n"):
+            places = np.array([ord(char) for char in chars])
+            bits[places] = True
+            for _, (start, end) in step.pre_tokenize_str(chars):
+                bits[places[start:end]] = False
         return bits
 
     return cached(f"removed by {splitter}", probe)
