@@ -15,6 +15,7 @@ from cli.oracle import Oracle, OracleFailedError, byte_positions
 from toksplice import Patch, Session, Tokenizer, load
 from toksplice.adversarial import MAX_ADDED_TOKENS, Adversary, Edit
 from toksplice.errors import PositionError
+from toksplice.reference_session import ReferenceSession
 from toksplice.registry import Registry
 
 TOKENS = ("<|im_start|>", "<think>")
@@ -144,8 +145,8 @@ def test_a_wrong_patch_is_found(
 def test_wrong_ids_and_a_wrong_text_are_found(
     tokenizer: Tokenizer, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    splice = Session.splice
-    monkeypatch.setattr(Session, "splice", lambda self, s, e, text, **kw: splice(self, s, e, text + "!", **kw))
+    splice = ReferenceSession.splice
+    monkeypatch.setattr(ReferenceSession, "splice", lambda self, s, e, text, **kw: splice(self, s, e, text + "!", **kw))
     outcome = run_chain(tokenizer, oracle, seed="spoilt", edits=6)
     faults = " ".join(outcome.failures[0]["faults"])
     assert "ids differ from token" in faults
@@ -194,7 +195,7 @@ def test_the_command_tries_as_many_cases_as_asked_for(command: Command, registry
 def test_a_failure_ends_in_its_exit_code_and_can_be_seen_again(
     command: Command, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Session, "total", property(lambda self: 0))
+    monkeypatch.setattr(ReferenceSession, "total", property(lambda self: 0))
     done = command("verify", "--tokenizer", "gpt2", "--cases", 40, "--jobs", 1)
     assert done.code == ExitCode.CHECK_FAILED
     assert "FAILED seed 0/0 edit" in done.err
