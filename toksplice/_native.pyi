@@ -3,9 +3,13 @@ import numpy.typing as npt
 
 _U32 = npt.NDArray[np.uint32]
 
+def normalize(text: str, form: str) -> str:
+    """`text` in normal form `form` by the engine's tables. Raises `ValueError`."""
+
 class Engine:
     """A loaded BPE tokenizer; thread-safe. `levels`: (classes, columns, table, keeps gaps) of each split level, or None
-    for a model without a pre-tokenizer; `added`: (content, id, normalized, lstrip, rstrip). Raises `ValueError`."""
+    for a model without a pre-tokenizer; `added`: (content, id, normalized, lstrip, rstrip), the content in the form in
+    which it is looked for. Raises `ValueError`."""
 
     def __new__(
         cls,
@@ -21,9 +25,6 @@ class Engine:
     ) -> Engine: ...
     def encode(self, text: str) -> _U32:
         """The ids of `text`, u32 of shape (tokens,)."""
-
-    def normalize(self, text: str) -> str:
-        """`text` in the engine's normal form."""
 
 class Session:
     """A text and its tokens. Positions are UTF-8 bytes; not safe for two threads at once."""

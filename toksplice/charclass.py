@@ -12,12 +12,8 @@ where membership changes, u32, so that [start, end, start, end, ...] are the mem
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +21,10 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Regex
 from tokenizers.normalizers import NFD, NFKD, Normalizer, Replace
-from tokenizers.pre_tokenizers import PreTokenizer, Split
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from toksplice.pattern import UnsupportedPatternError
+from toksplice.probes import remembered
 
 Bits = npt.NDArray[np.bool_]
 Runs = npt.NDArray[np.uint32]
@@ -48,17 +45,9 @@ _SURROGATES = range(0xD800, 0xE000)
 _HIGHEST_MARK = "\u0345"
 
 
-def cache_folder() -> Path:
-    """Where probes are kept: `TOKSPLICE_HOME`, or toksplice/ under the user's cache folder."""
-    home = os.environ.get("TOKSPLICE_HOME")
-    base = Path(home) if home else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toksplice"
-    return base / "probes"
-
-
-@functools.lru_cache(maxsize=MEMORY_ENTRIES)
 def class_bits(source: str) -> Bits:
     """Which code points the one-character pattern `source` matches: bool, shape (PROBED,)."""
-    return _cached(f"class {source}", lambda: _probe_class(source))
+    return _as_bits(class_runs(source))
 
 
 @functools.lru_cache(maxsize=MEMORY_ENTRIES)
@@ -76,21 +65,9 @@ def literal_fold_is_plain(literals: tuple[str, ...]) -> bool:
     return len(runs) == 0
 
 
-@functools.lru_cache(maxsize=MEMORY_ENTRIES)
 def isolated_bits(pre_tokenizer_json: str) -> Bits:
     """Which code points a Digits or Punctuation pre-tokenizer cuts off from a letter beside them."""
-
-    def probe() -> Bits:
-        pre_tokenizer = _pre_tokenizer(pre_tokenizer_json)
-        bits = np.zeros(PROBED, dtype=np.bool_)
-        points = _points()
-        text = "".join(f"{chr(point)}a" for point in points)
-        for _, (start, end) in pre_tokenizer.pre_tokenize_str(text):
-            if end - start == 1 and start % 2 == 0:
-                bits[points[start // 2]] = True
-        return bits
-
-    return _cached(f"isolated {pre_tokenizer_json}", probe)
+    return _as_bits(isolated_runs(pre_tokenizer_json))
 
 
 @functools.lru_cache(maxsize=MEMORY_ENTRIES)
@@ -112,7 +89,12 @@ def inert_bits(form: str) -> Bits:
     Inert: unchanged by itself, and the first character of its full decomposition is a starter that is never
     the second of a composition (rule R6 of docs/exactness.md).
     """
-    return _cached(f"inert {form}", lambda: _probe_inert(form))
+    packed = remembered(
+        f"{PROBED}\ninert {form}",
+        lambda: np.packbits(_probe_inert(form)),
+        lambda stored: stored.dtype == np.uint8 and stored.shape == (PROBED // 8,),
+    )
+    return np.unpackbits(packed).astype(np.bool_)
 
 
 def _regex(source: str) -> Regex:
@@ -120,16 +102,6 @@ def _regex(source: str) -> Regex:
         return Regex(source)
     except Exception as error:
         raise UnsupportedPatternError(f"{source} is no pattern of its own: {error}") from error
-
-
-def _probe_class(source: str) -> Bits:
-    runs = Split(_regex(f"(?:{source})+"), "removed")
-    points = np.array(_points())
-    bits = np.zeros(PROBED, dtype=np.bool_)
-    bits[points] = True
-    for _, (start, end) in runs.pre_tokenize_str("".join(map(chr, points))):
-        bits[points[start:end]] = False
-    return bits
 
 
 def _probe_class_runs(source: str, *, apart: bool = False) -> Runs:
@@ -170,6 +142,12 @@ def _text(points: Runs) -> str:
 def _as_runs(member: Bits) -> Runs:
     """Runs of a membership, bool of shape (CODE_POINTS + 1,) whose last is False."""
     return np.flatnonzero(np.diff(member, prepend=False)).astype(np.uint32)
+
+
+def _as_bits(runs: Runs) -> Bits:
+    """The membership of the code points probed for certificates."""
+    inside = np.searchsorted(runs, np.arange(PROBED), side="right") & 1
+    return inside.astype(np.bool_)
 
 
 def _probe_inert(form: str) -> Bits:
@@ -214,53 +192,12 @@ def _points() -> list[int]:
     return [point for point in range(PROBED) if point not in _SURROGATES]
 
 
-def _cached(what: str, probe: Callable[[], Bits]) -> Bits:
-    """The bits of a probe, from disk when this library version has answered it before."""
-    path = _cache_path(f"{PROBED}\n{what}")
-    packed = _stored(path)
-    if packed is not None and packed.dtype == np.uint8 and packed.shape == (PROBED // 8,):
-        return np.unpackbits(packed).astype(np.bool_)
-    bits = probe()
-    _store(path, np.packbits(bits))
-    return bits
-
-
 def _cached_runs(what: str, probe: Callable[[], Runs]) -> Runs:
-    """As `_cached`, of runs."""
-    path = _cache_path(f"runs\n{what}")
-    runs = _stored(path)
-    if runs is not None and runs.dtype == np.uint32 and runs.ndim == 1 and _are_runs(runs):
-        return runs
-    runs = probe()
-    _store(path, runs)
-    return runs
+    return remembered(f"runs\n{what}", probe, _are_runs)
 
 
-def _are_runs(runs: Runs) -> bool:
-    ascending = bool((runs[1:] > runs[:-1]).all())
-    return ascending and len(runs) % 2 == 0 and (len(runs) == 0 or int(runs[-1]) <= CODE_POINTS)
-
-
-def _cache_path(what: str) -> Path:
-    key = hashlib.sha256(f"{tokenizers.__version__}\n{what}".encode()).hexdigest()
-    return cache_folder() / f"{key}.npy"
-
-
-def _stored(path: Path) -> npt.NDArray[Any] | None:
-    """What was stored there; None when there is nothing, or it is damaged."""
-    try:
-        stored: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return stored
-
-
-def _store(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write atomically; a full or read-only disk only costs the next process a probe."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            np.save(file, values, allow_pickle=False)
-        Path(file.name).replace(path)
-    except OSError:
-        return
+def _are_runs(stored: npt.NDArray[Any]) -> bool:
+    if stored.dtype != np.uint32 or stored.ndim != 1 or len(stored) % 2:
+        return False
+    ascending = bool((stored[1:] > stored[:-1]).all())
+    return ascending and (len(stored) == 0 or int(stored[-1]) <= CODE_POINTS)

@@ -12,7 +12,7 @@ import numpy as np
 from toksplice import _native
 from toksplice.charclass import PROBED, normal_form
 from toksplice.program import Program, program
-from toksplice.reference import U32, Reference
+from toksplice.reference import U32, Reference, encode_utf8
 from toksplice.structure import NotUnderstoodError
 
 #: Pieces of more than one token whose ids each thread at work remembers.
@@ -37,19 +37,27 @@ class NativeRoute:
     letter: str
 
     def encode(self, text: str) -> U32:
-        """The ids of `text`, u32, without special tokens."""
-        return self.native.encode(text)
+        """The ids of `text`, u32, without special tokens; raises `TextError`."""
+        try:
+            return self.native.encode(text)
+        except (UnicodeEncodeError, TypeError):
+            encode_utf8(text)  # names the fault
+            raise
 
     def session(self, text: str) -> _native.Session:
-        """A native session that begins with `text`."""
-        return _native.Session(self.native, text)
+        """A native session that begins with `text`; raises `TextError`."""
+        try:
+            return _native.Session(self.native, text)
+        except (UnicodeEncodeError, TypeError):
+            encode_utf8(text)  # names the fault
+            raise
 
 
 def build(data: bytes, config: Mapping[str, Any], reference: Reference) -> NativeRoute:
     """The engine for a tokenizer.json; raises `NotUnderstoodError` with the reason when there can be none."""
     facts = program(config)
     engine = _engine(data, facts)
-    if facts.normal_form is not None and not _same_normal_form(engine, facts.normal_form):
+    if facts.normal_form is not None and not _same_normal_form(facts.normal_form):
         raise NotUnderstoodError(f"the engine's tables of {facts.normal_form} are not those of the reference")
     for text in _SELF_TEST:
         if not np.array_equal(engine.encode(text), reference.ids(text)):
@@ -75,12 +83,8 @@ def _engine(data: bytes, facts: Program) -> _native.Engine:
         raise NotUnderstoodError(str(error)) from error
 
 
-def _same_normal_form(engine: _native.Engine, form: str) -> bool:
-    """Whether engine and reference agree on every character that was probed, each between two letters."""
-    text = "a".join(_probed_characters())
-    return engine.normalize(text) == normal_form(form).normalize_str(text)
-
-
 @functools.cache
-def _probed_characters() -> tuple[str, ...]:
-    return tuple(chr(point) for point in range(PROBED) if not 0xD800 <= point < 0xE000)
+def _same_normal_form(form: str) -> bool:
+    """Whether engine and reference agree on every character that was probed, each between two letters."""
+    text = "a".join(chr(point) for point in range(PROBED) if not 0xD800 <= point < 0xE000)
+    return _native.normalize(text, form) == normal_form(form).normalize_str(text)

@@ -33,10 +33,8 @@ class EngineSession(Session):
         self._route = route
         self._native = native
         self._add_special_tokens = add_special_tokens
-        specials = tokenizer.specials if add_special_tokens else None
-        self._prefix = specials.prefix if specials else ()
-        self._suffix = specials.suffix if specials else ()
-        self._before, self._after = len(self._prefix), len(self._suffix)
+        self._specials = tokenizer.specials_around(add_special_tokens=add_special_tokens)
+        self._before, self._after = len(self._specials.prefix), len(self._specials.suffix)
 
     @property
     def length(self) -> int:
@@ -52,7 +50,7 @@ class EngineSession(Session):
 
     @property
     def ids(self) -> U32:
-        return self._with_specials(self._native.ids(0, self._native.total))
+        return self._specials.around(self._native.ids(0, self._native.total))
 
     @property
     def add_special_tokens(self) -> bool:
@@ -116,11 +114,6 @@ class EngineSession(Session):
             self._tokenizer.fingerprint, self._add_special_tokens, text, self._native.ids(0, self._native.total)
         )
 
-    def _with_specials(self, ids: U32) -> U32:
-        if not self._before and not self._after:
-            return ids
-        return np.concatenate([np.array(self._prefix, np.uint32), ids, np.array(self._suffix, np.uint32)])
-
     def _check_positions(self, start: int, end: int) -> None:
         for position in (start, end):
             if not 0 <= position <= self.length:
@@ -132,11 +125,10 @@ class EngineSession(Session):
 
     def _by_reference(self, start: int, end: int, text: str) -> Patch:
         """The edit by route D. Engine and reference must agree, or the session is left as it was."""
-        encode_utf8(text)
+        new = encode_utf8(text)
         self._check_positions(start, end)
-        edited = self._native.fork()
-        edited.splice(start, end, text)
-        whole = edited.text(0, edited.length).decode()
+        native = self._native
+        whole = b"".join((native.text(0, start), new, native.text(end, native.length))).decode()
         expected = self._tokenizer.reference.ids(whole)
         rebuilt = self._route.session(whole)
         if not np.array_equal(rebuilt.ids(0, rebuilt.total), expected):

@@ -25,8 +25,8 @@ from toksplice.words import Words, splits_at_white_space, words
 #: The pattern inside the reference's ByteLevel pre-tokenizer when `use_regex` is set.
 BYTE_LEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-_NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-_COMPATIBILITY_FORMS = ("NFKC", "NFKD")
+NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+COMPATIBILITY_FORMS = ("NFKC", "NFKD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _windows(config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], lo
     """The facts for windows with a certificate."""
     levels = tuple(_levels(config.get("pre_tokenizer")))
     form = _form(config.get("normalizer"))
-    if form in _COMPATIBILITY_FORMS and trims_offsets(config.get("post_processor")):
+    if form in COMPATIBILITY_FORMS and trims_offsets(config.get("post_processor")):
         # A character that falls apart into a space and more gets spans that run backwards.
         raise NotUnderstoodError(f"{form} with a post-processor that trims offsets")
     white = class_bits(r"\s") | _python_white()
@@ -126,7 +126,7 @@ def _form(config: Mapping[str, Any] | None) -> str | None:
     found = steps(config, "normalizers")
     if not found:
         return None
-    if len(found) > 1 or found[0]["type"] not in _NORMAL_FORMS:
+    if len(found) > 1 or found[0]["type"] not in NORMAL_FORMS:
         raise NotUnderstoodError("normalizer " + " + ".join(step["type"] for step in found))
     return str(found[0]["type"])
 
@@ -145,11 +145,12 @@ def _levels(config: Mapping[str, Any] | None) -> list[Level]:
             if step.get("use_regex", True):
                 levels.append(Level(parse(BYTE_LEVEL_PATTERN)))
         else:
-            levels.append(_split_level(step))
+            levels.append(split_level(step))
     return levels
 
 
-def _split_level(step: Mapping[str, Any]) -> Level:
+def split_level(step: Mapping[str, Any]) -> Level:
+    """The level of a splitting step; raises `NotUnderstoodError`, `UnsupportedPatternError`."""
     kind = step["type"]
     if kind == "Digits":
         return isolated_leaf(json.dumps(step, sort_keys=True), runs=not step.get("individual_digits", False))

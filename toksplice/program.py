@@ -7,7 +7,6 @@ with a reason, and the tokenizer is served by the other routes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +14,14 @@ from typing import Any, Literal
 
 from toksplice.automaton import Automaton, build, over_bytes
 from toksplice.charclass import normal_form
-from toksplice.pattern import Chars, Concat, Node, UnsupportedPatternError, literal, parse
-from toksplice.plan import BYTE_LEVEL_PATTERN
-from toksplice.structure import NotUnderstoodError
-from toksplice.sync import Level, isolated_leaf
+from toksplice.pattern import UnsupportedPatternError, parse
+from toksplice.plan import BYTE_LEVEL_PATTERN, COMPATIBILITY_FORMS, NORMAL_FORMS, split_level
+from toksplice.structure import NotUnderstoodError, steps
+from toksplice.sync import Level
 
 #: U+2581, which stands for a space in vocabularies of characters.
 MARK = "\u2581"
 
-_NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-_COMPATIBILITY_FORMS = ("NFKC", "NFKD")
 _POST_PROCESSORS = ("BertProcessing", "ByteLevel", "RobertaProcessing", "TemplateProcessing")
 _BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 #: Bytes that no UTF-8 text holds.
@@ -70,7 +67,7 @@ def program(config: Mapping[str, Any]) -> Program:
     """Read a tokenizer.json; raises `NotUnderstoodError` with the first thing that is not understood."""
     model = config["model"]
     _check_model(model)
-    splitters = _steps(config.get("pre_tokenizer"), "pretokenizers")
+    splitters = steps(config.get("pre_tokenizer"), "pretokenizers")
     try:
         if any(step["type"] == "ByteLevel" for step in splitters):
             return _bytes_program(config, model, splitters)
@@ -86,7 +83,7 @@ def _bytes_program(
         raise NotUnderstoodError("byte_fallback behind ByteLevel")
     form = _normal_form(config)
     trims = _trims_offsets(config)
-    if trims and form in _COMPATIBILITY_FORMS:
+    if trims and form in COMPATIBILITY_FORMS:
         # A character that falls apart into a space and more gets spans that run backwards.
         raise NotUnderstoodError(f"{form} with a post-processor that trims offsets")
     added = _added_tokens(config, model, form)
@@ -140,17 +137,6 @@ def _characters_program(
     )
 
 
-def _steps(component: Mapping[str, Any] | None, member: str) -> list[Mapping[str, Any]]:
-    """The steps of a component, sequences within sequences laid flat; `member` holds a sequence's own."""
-    if component is None:
-        return []
-    if "type" not in component:
-        raise NotUnderstoodError("a component without a type")
-    if component["type"] != "Sequence":
-        return [component]
-    return [step for child in component[member] for step in _steps(child, member)]
-
-
 # The model
 
 
@@ -194,11 +180,11 @@ def _merge_sides(merges: Sequence[Any]) -> Iterator[str]:
 
 
 def _normal_form(config: Mapping[str, Any]) -> str | None:
-    normalizers = _steps(config.get("normalizer"), "normalizers")
+    normalizers = steps(config.get("normalizer"), "normalizers")
     if not normalizers:
         return None
     names = " + ".join(step["type"] for step in normalizers)
-    if names not in _NORMAL_FORMS:
+    if names not in NORMAL_FORMS:
         raise NotUnderstoodError(f"normalizer {names} before ByteLevel")
     return names
 
@@ -206,7 +192,7 @@ def _normal_form(config: Mapping[str, Any]) -> str | None:
 def _mark_normalizer(config: Mapping[str, Any]) -> tuple[bool, bool]:
     """Whether the normalizer makes every space a mark, and whether it puts one in front of each section."""
     marks = prepends = False
-    for step in _steps(config.get("normalizer"), "normalizers"):
+    for step in steps(config.get("normalizer"), "normalizers"):
         if step["type"] == "Replace" and step["pattern"] == {"String": " "} and step["content"] == MARK and not marks:
             marks = True
         elif step["type"] == "Prepend" and step["prepend"] == MARK and not prepends:
@@ -245,38 +231,14 @@ def _levels(splitters: Sequence[Mapping[str, Any]]) -> Iterator[Automaton]:
                 found += 1
             behind_bytes = True
             continue
-        level, keeps_gaps = _split_level(step)
-        automaton = build(level, keeps_gaps=keeps_gaps)
+        # The reference isolates punctuation when the file does not say what to do with it.
+        splitter = {"behavior": "Isolated", **step} if step["type"] == "Punctuation" else step
+        # Of a split that removes, only the matches are understood: what it removes is between them.
+        automaton = build(split_level(splitter), keeps_gaps=splitter.get("behavior") != "Removed")
         yield over_bytes(automaton) if behind_bytes else automaton
         found += 1
     if not found:
         raise NotUnderstoodError("ByteLevel without a split pattern")
-
-
-def _split_level(step: Mapping[str, Any]) -> tuple[Level, bool]:
-    """The level of a splitting step, and whether the text between its matches is kept."""
-    kind = step["type"]
-    if kind == "Digits":
-        runs = not step.get("individual_digits", False)
-        return isolated_leaf(json.dumps(step, sort_keys=True), runs=runs), True
-    if kind == "Punctuation" and step.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
-        runs = step.get("behavior") == "Contiguous"
-        return isolated_leaf(json.dumps(step, sort_keys=True), runs=runs), True
-    if kind != "Split":
-        raise NotUnderstoodError(f"pre-tokenizer {kind}")
-    behavior, inverted = step["behavior"], bool(step.get("invert"))
-    if behavior != "Isolated" and (behavior, inverted) != ("Removed", True):
-        raise NotUnderstoodError(f"Split with behavior {behavior}")
-    pattern = step["pattern"]
-    node = parse(pattern["Regex"]) if "Regex" in pattern else _word(pattern["String"])
-    return Level(node), behavior == "Isolated"
-
-
-def _word(text: str) -> Node:
-    characters: tuple[Chars, ...] = tuple(literal(char) for char in text)
-    if not characters:
-        raise NotUnderstoodError("Split at nothing")
-    return characters[0] if len(characters) == 1 else Concat(characters)
 
 
 # Added tokens and post-processor
@@ -321,7 +283,7 @@ def _refuse_overlaps(added: Sequence[AddedToken]) -> None:
 
 def _trims_offsets(config: Mapping[str, Any]) -> bool:
     trimming = []
-    for step in _steps(config.get("post_processor"), "processors"):
+    for step in steps(config.get("post_processor"), "processors"):
         if step["type"] not in _POST_PROCESSORS:
             raise NotUnderstoodError(f"post-processor {step['type']}")
         if step["type"] in ("ByteLevel", "RobertaProcessing") and step.get("trim_offsets", True):

@@ -39,8 +39,14 @@ class Encoded:
 class Specials:
     """Ids that the post-processor puts around a text when `add_special_tokens` is set."""
 
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
+    prefix: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
+
+    def around(self, ids: U32) -> U32:
+        """`ids` with the special ones before and after them; without any, `ids` itself."""
+        if not self.prefix and not self.suffix:
+            return ids
+        return np.concatenate([np.array(self.prefix, np.uint32), ids, np.array(self.suffix, np.uint32)])
 
 
 def encode_utf8(text: str) -> bytes:

@@ -14,6 +14,8 @@ def steps(config: Mapping[str, Any] | None, member: str) -> list[Mapping[str, An
     """The steps of a component, sequences within sequences laid flat; `member` holds a sequence's own."""
     if config is None:
         return []
+    if "type" not in config:
+        raise NotUnderstoodError("a component without a type")
     if config["type"] != "Sequence":
         return [config]
     return [step for child in config[member] for step in steps(child, member)]

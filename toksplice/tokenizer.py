@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from toksplice import snapshot
 from toksplice.buffers import TokenBuffer
 from toksplice.engine import NativeRoute, build
@@ -37,7 +35,6 @@ class Tokenizer:
         self._config = {
             key: config.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "added_tokens")
         }
-
         self._native: NativeRoute | None = None
         self._without_native = "it is switched off"
         if engine:
@@ -89,22 +86,17 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> U32:
         """The reference's ids of `text`, u32; raises `TextError`, `ReferenceFailedError`."""
+        if self._native is not None:
+            return self.specials_around(add_special_tokens=add_special_tokens).around(self._native.encode(text))
         encode_utf8(text)
-        if self._native is None:
-            return self.reference.ids(text, add_special_tokens=add_special_tokens)
-        ids = self._native.encode(text)
-        if not add_special_tokens:
-            return ids
-        special = [np.array(part, np.uint32) for part in (self.specials.prefix, self.specials.suffix)]
-        return np.concatenate([special[0], ids, special[1]])
+        return self.reference.ids(text, add_special_tokens=add_special_tokens)
 
     def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session:
         """A session that begins with `text`, which is encoded in full."""
-        data = encode_utf8(text)
         if self._native is not None:
             return EngineSession(self, self._native, self._native.session(text), add_special_tokens=add_special_tokens)
-        tokens = self.reference.encode(text)
-        return ReferenceSession(self, data, tokens, add_special_tokens=add_special_tokens)
+        data = encode_utf8(text)
+        return ReferenceSession(self, data, self.reference.encode(text), add_special_tokens=add_special_tokens)
 
     def restore(self, data: bytes) -> Session:
         """The session of a snapshot; raises `SnapshotError` when it is damaged or of another tokenizer."""
@@ -113,16 +105,21 @@ class Tokenizer:
             raise SnapshotError("the session bytes belong to another tokenizer")
         if self._native is None and state.tokens is not None:
             return ReferenceSession(self, state.text, state.tokens, add_special_tokens=state.add_special_tokens)
-        session = self.session(state.text.decode())
-        if snapshot.digest_of_ids(session.ids) != state.ids_digest:
+        session = self.session(state.text.decode(), add_special_tokens=state.add_special_tokens)
+        specials = self.specials_around(add_special_tokens=state.add_special_tokens)
+        core = session.ids[len(specials.prefix) : session.total - len(specials.suffix)]
+        if snapshot.digest_of_ids(core) != state.ids_digest:
             raise SnapshotError("the session bytes hold other tokens than their text has")
-        return session if not state.add_special_tokens else self.session(state.text.decode(), add_special_tokens=True)
+        return session
+
+    def specials_around(self, *, add_special_tokens: bool) -> Specials:
+        """The special tokens around a text, none unless they are asked for."""
+        return self.specials if add_special_tokens else Specials()
 
     def with_specials(self, tokens: Encoded, *, add_special_tokens: bool) -> TokenBuffer:
         """The tokens of a text with the special ones around them when they are asked for."""
-        if not add_special_tokens:
-            return TokenBuffer(tokens, (), ())
-        return TokenBuffer(tokens, self.specials.prefix, self.specials.suffix)
+        specials = self.specials_around(add_special_tokens=add_special_tokens)
+        return TokenBuffer(tokens, specials.prefix, specials.suffix)
 
 
 def load(source: str | Path | bytes, *, name: str = "", engine: bool = False) -> Tokenizer:

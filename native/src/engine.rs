@@ -4,14 +4,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Mutex;
 
 use crate::bpe::Bpe;
+use crate::interrupt::{Interrupted, Watch};
 use crate::scan::added::{AddedToken, AddedTokens};
 use crate::scan::normal::Normalizer;
 use crate::scan::{utf8, Layout, Outcome, Pieces, Scanner, Scratch, Sink, Window};
 use crate::session::chunk::Lengths;
-
-/// The caller asked to stop.
-#[derive(Debug)]
-pub struct Interrupted;
 
 /// Buffers of one thread at work.
 pub struct Workspace {
@@ -99,7 +96,7 @@ impl Engine {
 
     /// The ids of a text.
     pub fn encode(&self, text: &str, interrupted: &mut dyn FnMut() -> bool) -> Result<Vec<u32>, Interrupted> {
-        let mut sink = Ids { ids: Vec::with_capacity(text.len() / 4 + 8), until_look: PIECES_A_LOOK, interrupted };
+        let mut sink = Ids { ids: Vec::with_capacity(text.len() / 4 + 8), watch: Watch::new(interrupted) };
         let window = Window { text: text.as_bytes(), open: false, at_start: true };
         match self.with_workspace(|workspace| self.scanner.scan(window, &mut workspace.scratch, &mut sink)) {
             Outcome::Complete => Ok(sink.ids),
@@ -147,25 +144,16 @@ impl Lengths for Engine {
     }
 }
 
-/// Pieces between two looks at whether the caller wants to go on.
-const PIECES_A_LOOK: u32 = 1 << 14;
-
 /// Takes the ids alone.
 struct Ids<'a> {
     ids: Vec<u32>,
-    until_look: u32,
-    interrupted: &'a mut dyn FnMut() -> bool,
+    watch: Watch<'a>,
 }
 
 impl Sink for Ids<'_> {
     #[inline(always)]
     fn begin(&mut self, _at: usize, _restartable: bool) -> bool {
-        self.until_look -= 1;
-        if self.until_look == 0 {
-            self.until_look = PIECES_A_LOOK;
-            return !(self.interrupted)();
-        }
-        true
+        !self.watch.stops()
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 
 pub mod bpe;
 pub mod engine;
+pub mod interrupt;
 #[cfg(feature = "python")]
 mod python;
 pub mod scan;

@@ -7,7 +7,8 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 use crate::bpe::{Bpe, Symbols};
-use crate::engine::{Engine, Interrupted, Program};
+use crate::engine::{Engine, Program};
+use crate::interrupt::Interrupted;
 use crate::scan::added::AddedToken;
 use crate::scan::automaton::Automaton;
 use crate::scan::normal::{Form, Normalizer};
@@ -18,7 +19,7 @@ const RELEASE_FROM_BYTES: usize = 4 << 10;
 
 /// A split level: classes, columns, table (u16, little-endian), and whether it keeps gaps.
 type Level = (Vec<u8>, usize, Vec<u8>, bool);
-/// An added token: content, id, normalized, lstrip, rstrip.
+/// An added token: content (in the form in which it is looked for), id, normalized, lstrip, rstrip.
 type Added = (String, u32, bool, bool, bool);
 
 #[pyclass(name = "Engine", module = "toksplice._native", frozen)]
@@ -54,14 +55,16 @@ impl NativeEngine {
         let ids = run(py, text.len(), |interrupted| self.0.encode(text, interrupted))?;
         Ok(ids.into_pyarray(py))
     }
+}
 
-    /// `text` in the engine's normal form, for the check against the installed reference.
-    fn normalize(&self, text: &str) -> String {
-        match &self.0.scanner.normalizer {
-            Some(Normalizer::Form(form, _)) => form.apply(text),
-            _ => text.to_owned(),
-        }
-    }
+/// `text` in a normal form, by the engine's tables: for the check against the installed reference.
+#[pyfunction]
+pub fn normalize(text: &str, form: &str) -> PyResult<String> {
+    Ok(named_form(form).map_err(PyValueError::new_err)?.apply(text))
+}
+
+fn named_form(name: &str) -> Result<Form, String> {
+    Form::parse(name).ok_or_else(|| format!("no normal form is called {name}"))
 }
 
 fn program(
@@ -82,26 +85,14 @@ fn program(
             other => return Err(format!("no way to put a mark before a section is called {other}")),
         }),
     };
-    let form = match normal_form {
-        Some(name) => Some(Form::parse(name).ok_or_else(|| format!("no normal form is called {name}"))?),
-        None => None,
-    };
-    let normalizer = match form {
-        Some(form) => Some(Normalizer::form(form)),
+    let normalizer = match normal_form {
+        Some(name) => Some(Normalizer::form(named_form(name)?)),
         None => mark_spaces.then_some(Normalizer::Mark),
     };
     let (mut raw_tokens, mut normal_tokens) = (Vec::new(), Vec::new());
     for (content, id, normalized, lstrip, rstrip) in added {
-        let content = match form {
-            Some(form) if normalized => form.apply(&content),
-            _ => content,
-        };
-        let token = AddedToken { content, id, lstrip, rstrip };
-        if normalized {
-            normal_tokens.push(token)
-        } else {
-            raw_tokens.push(token)
-        }
+        let tokens = if normalized { &mut normal_tokens } else { &mut raw_tokens };
+        tokens.push(AddedToken { content, id, lstrip, rstrip });
     }
     Ok(Program { pieces, normalizer, raw_tokens, normal_tokens, trim_offsets })
 }

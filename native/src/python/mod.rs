@@ -8,5 +8,6 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::NativeEngine>()?;
+    module.add_function(wrap_pyfunction!(engine::normalize, module)?)?;
     module.add_class::<session::NativeSession>()
 }

@@ -17,6 +17,16 @@ pub(super) enum Stage {
     Open,
 }
 
+impl Stage {
+    /// What has come of a stretch that ends so when all of it was handed on.
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Open => Outcome::Open,
+            Self::Settled | Self::End => Outcome::Complete,
+        }
+    }
+}
+
 /// What the pieces of a stretch inherit from the piece that it is.
 #[derive(Clone, Copy)]
 struct Parent {
@@ -88,11 +98,7 @@ impl<S: Sink> Run<'_, S> {
             self.sink.end(raw_end, reach, Layout::Spans(&[(from, to)]));
             at = token.end;
         }
-        if end == Stage::Open {
-            Outcome::Open
-        } else {
-            Outcome::Complete
-        }
+        end.outcome()
     }
 
     fn stretch(&mut self, (lo, hi): (usize, usize), end: Stage, starts: bool, starts_text: bool) -> Outcome {
@@ -168,11 +174,7 @@ impl<S: Sink> Run<'_, S> {
             }
             at = stop;
         }
-        if end == Stage::Open {
-            Outcome::Open
-        } else {
-            Outcome::Complete
-        }
+        end.outcome()
     }
 
     /// Hand on the piece [start, end) of the normalized text. `reach`: what its own level read. `keep`: whether the

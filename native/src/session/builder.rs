@@ -3,11 +3,9 @@
 use super::chunk::{Chunk, Exception, Lengths};
 use super::cursor::{Cursor, Place};
 use super::{SLACK, TARGET};
+use crate::interrupt::Watch;
 use crate::scan::reach::FAR;
 use crate::scan::{Layout, Sink};
-
-/// Pieces between two looks at whether the caller wants to go on.
-const PIECES_A_LOOK: u32 = 1 << 14;
 
 /// Where new text may run into old pieces (rule R4 of docs/exactness.md).
 pub struct Resync<'a> {
@@ -23,7 +21,7 @@ pub struct Builder<'a, L> {
     text: &'a [u8],
     lengths: &'a L,
     resync: Option<Resync<'a>>,
-    interrupted: &'a mut dyn FnMut() -> bool,
+    watch: Watch<'a>,
     pub done: Vec<Chunk>,
     current: Chunk,
     /// Window position at which `current` begins.
@@ -31,7 +29,6 @@ pub struct Builder<'a, L> {
     piece: usize,
     restartable: bool,
     first_id: usize,
-    until_look: u32,
     /// Where the first piece ends that depends on the end of the text; FAR if none does.
     pub far_from: usize,
     /// The most that a piece depends on behind its end.
@@ -52,14 +49,13 @@ impl<'a, L: Lengths> Builder<'a, L> {
             text,
             lengths,
             resync,
-            interrupted,
+            watch: Watch::new(interrupted),
             done: Vec::new(),
             current: Chunk::default(),
             base: 0,
             piece: 0,
             restartable: false,
             first_id: 0,
-            until_look: PIECES_A_LOOK,
             far_from: FAR,
             spill: 0,
             met: None,
@@ -79,13 +75,6 @@ impl<'a, L: Lengths> Builder<'a, L> {
             self.done.push(std::mem::take(&mut self.current));
         }
         self.base = end;
-    }
-
-    #[cold]
-    fn look(&mut self) -> bool {
-        self.until_look = PIECES_A_LOOK;
-        self.was_interrupted = (self.interrupted)();
-        self.was_interrupted
     }
 
     fn meets(&mut self, at: usize) -> bool {
@@ -112,8 +101,8 @@ pub struct Built {
 impl<L: Lengths> Sink for Builder<'_, L> {
     #[inline(always)]
     fn begin(&mut self, at: usize, restartable: bool) -> bool {
-        self.until_look -= 1;
-        if self.until_look == 0 && self.look() {
+        if self.watch.stops() {
+            self.was_interrupted = true;
             return false;
         }
         if restartable {

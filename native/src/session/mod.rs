@@ -8,7 +8,8 @@ mod text;
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Interrupted, Workspace};
+use crate::engine::{Engine, Workspace};
+use crate::interrupt::Interrupted;
 use crate::scan::reach::FAR;
 use crate::scan::{utf8, Outcome, Window};
 use builder::{Builder, Built, Resync};
@@ -312,10 +313,10 @@ impl Session {
         };
         self.entries.splice(at..at, chunks.into_iter().map(entry));
         let from = at.saturating_sub(1);
-        let (mut byte, mut token) = self.entries.get(from).map_or((0, 0), |entry| (entry.byte, entry.token));
-        if from == 0 {
-            (byte, token) = (0, 0);
-        }
+        let (mut byte, mut token) = match from {
+            0 => (0, 0),
+            _ => (self.entries[from].byte, self.entries[from].token),
+        };
         for entry in &mut self.entries[from..] {
             (entry.byte, entry.token) = (byte, token);
             byte += entry.chunk.text.len();

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toksplice.added import AddedTokens
 from toksplice.buffers import Column
-from toksplice.charclass import PROBED, class_bits, inert_bits, literal_fold_is_plain, normal_form
+from toksplice.charclass import PROBED, class_bits, class_runs, inert_bits, literal_fold_is_plain, normal_form
 from toksplice.reference import char_starts
 from toksplice.textview import back, common_prefix, common_suffix, forward
 
@@ -128,20 +128,20 @@ def test_inert_characters(form: str, inert: str, active: str) -> None:
 
 def test_probes_survive_a_damaged_or_missing_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKSPLICE_HOME", str(tmp_path))
-    class_bits.cache_clear()
+    class_runs.cache_clear()
     first = class_bits(r"\p{Lu}")
     folder = tmp_path / "probes"
     (cached,) = folder.iterdir()
     for content in (b"", b"not an array"):
         cached.write_bytes(content)
-        class_bits.cache_clear()
+        class_runs.cache_clear()
         assert np.array_equal(class_bits(r"\p{Lu}"), first)
     folder_file = folder.parent / "blocked"
     folder_file.write_text("")
     monkeypatch.setenv("TOKSPLICE_HOME", str(folder_file))
-    class_bits.cache_clear()
+    class_runs.cache_clear()
     assert np.array_equal(class_bits(r"\p{Lu}"), first)
-    class_bits.cache_clear()
+    class_runs.cache_clear()
 
 
 def test_a_normalized_token_counts_in_both_forms() -> None:
