@@ -106,7 +106,16 @@ impl Engine {
 
     /// The span of token `id`, which covers text[start..end), as the reference gives it: whole characters, and
     /// trimmed if its post-processor trims.
+    #[inline(always)]
     pub fn reference_span(&self, text: &[u8], id: u32, start: usize, end: usize) -> (usize, usize) {
+        if self.trims.is_none() && utf8::is_boundary(text, start) && utf8::is_boundary(text, end) {
+            return (start, end);
+        }
+        self.widened_span(text, id, start, end)
+    }
+
+    #[inline(never)]
+    fn widened_span(&self, text: &[u8], id: u32, start: usize, end: usize) -> (usize, usize) {
         let start = utf8::floor(text, start);
         let end = utf8::ceil(text, end);
         match self.trims.as_ref().and_then(|trims| trims.get(id as usize)) {

@@ -2,7 +2,7 @@
 //! of its piece alone, and the whole piece is compared.
 
 use super::merge::Scratch;
-use super::table::{middle_key, short_key, Key, MIDDLE, SHORT};
+use super::pack::{hash, packed as packed_bytes};
 
 const WAYS: usize = 2;
 const LONGEST: usize = 31;
@@ -30,23 +30,11 @@ pub(super) struct CacheKey {
     set: usize,
 }
 
-/// A piece of at most `LONGEST` bytes: its bytes, and its length in a byte after them.
+/// A piece of at most `LONGEST` bytes: its bytes, and its length in the last of 32.
 #[inline]
 fn packed(piece: &[u8]) -> [u128; 2] {
-    match piece.split_first_chunk::<16>() {
-        Some((first, rest)) => [u128::from_le_bytes(*first), short_packed(rest) | (piece.len() as u128) << 120],
-        None => [short_packed(piece), 0],
-    }
-}
-
-#[inline]
-fn short_packed(piece: &[u8]) -> u128 {
-    if piece.len() <= SHORT {
-        u128::from(short_key(piece))
-    } else {
-        debug_assert!(piece.len() <= MIDDLE);
-        middle_key(piece)
-    }
+    let (first, rest) = piece.split_at(piece.len().min(16));
+    [packed_bytes(first), packed_bytes(rest) | (piece.len() as u128) << 120]
 }
 
 impl PieceCache {
@@ -64,7 +52,7 @@ impl PieceCache {
         }
         let piece = packed(piece);
         let sets = self.entries.len() / WAYS;
-        let hash = (piece[0] ^ piece[1].rotate_left(57)).hash() >> 32;
+        let hash = hash(piece[0] ^ piece[1].rotate_left(57)) >> 32;
         Some(CacheKey { piece, set: (hash as usize & (sets - 1)) * WAYS })
     }
 

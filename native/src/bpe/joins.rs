@@ -7,7 +7,8 @@ use rustc_hash::FxHashSet;
 
 /// The pairs of neighbouring characters that some token holds.
 pub struct Joins {
-    ascii: Box<[u128; 128]>,
+    /// Of ASCII, as bits.
+    ascii: Box<[u64; 256]>,
     wide: FxHashSet<u64>,
     /// Pairs of bytes, as bits: here some token crosses from one character to the next and holds only a part of one.
     broken: Box<[u64; 1024]>,
@@ -15,7 +16,7 @@ pub struct Joins {
 
 impl Default for Joins {
     fn default() -> Joins {
-        Joins { ascii: Box::new([0; 128]), wide: FxHashSet::default(), broken: Box::new([0; 1024]) }
+        Joins { ascii: Box::new([0; 256]), wide: FxHashSet::default(), broken: Box::new([0; 1024]) }
     }
 }
 
@@ -25,7 +26,8 @@ impl Joins {
         for at in 1..token.len() {
             let (before, after) = (token[at - 1], token[at]);
             if before.is_ascii() && after.is_ascii() {
-                self.ascii[usize::from(before)] |= 1 << after;
+                let (word, bit) = ascii_bit(before, after);
+                self.ascii[word] |= 1 << bit;
             } else if !is_continuation(after) {
                 match (character_before(token, at), character_at(token, at)) {
                     (Some(x), Some(y)) => _ = self.wide.insert(u64::from(x) << 32 | u64::from(y)),
@@ -38,10 +40,16 @@ impl Joins {
     /// Whether a token can hold the characters `x` and `y` in this order next to each other.
     #[inline]
     pub fn can_join(&self, x: u32, y: u32) -> bool {
-        if x < 128 && y < 128 {
-            return self.ascii[x as usize] >> y & 1 == 1;
+        if (x | y) < 128 {
+            return self.ascii_join(x as u8, y as u8);
         }
         self.wide.contains(&(u64::from(x) << 32 | u64::from(y)))
+    }
+
+    #[inline(always)]
+    fn ascii_join(&self, x: u8, y: u8) -> bool {
+        let (word, bit) = ascii_bit(x, y);
+        self.ascii[word] >> bit & 1 == 1
     }
 
     /// The first place after `from` where the text can be cut, or its end.
@@ -56,7 +64,7 @@ impl Joins {
     fn can_cut(&self, text: &[u8], at: usize) -> bool {
         let (before, after) = (text[at - 1], text[at]);
         if before.is_ascii() && after.is_ascii() {
-            return self.ascii[usize::from(before)] >> after & 1 == 0;
+            return !self.ascii_join(before, after);
         }
         if is_continuation(after) || self.broken[broken_word(before, after)] >> (after & 63) & 1 == 1 {
             return false;
@@ -66,6 +74,11 @@ impl Joins {
             _ => false,
         }
     }
+}
+
+#[inline(always)]
+fn ascii_bit(before: u8, after: u8) -> (usize, u32) {
+    (usize::from(before & 127) << 1 | usize::from(after >> 6 & 1), u32::from(after & 63))
 }
 
 fn broken_word(before: u8, after: u8) -> usize {

@@ -5,12 +5,9 @@ use super::joins::Joins;
 use super::merges::{Merges, RANK_LIMIT};
 use super::spelling::{Spelling, Symbols};
 use super::symbols::Alphabet;
-use super::table::Table;
+use super::table::{Table, ID_LIMIT};
 use super::texts::Texts;
 use super::{whole, Bpe, NONE};
-
-/// Ids from here on are refused: tables by id would be too large.
-const ID_LIMIT: u32 = 1 << 24;
 
 /// Builds the model of a document.
 pub fn load(json: &[u8], spelling: Spelling, cache_entries: usize) -> Result<Bpe, String> {

@@ -8,6 +8,7 @@ mod joins;
 mod load;
 mod merge;
 mod merges;
+mod pack;
 mod queue;
 mod spelling;
 mod symbols;
@@ -24,7 +25,7 @@ pub use spelling::Symbols;
 
 use spelling::Spelling;
 use symbols::Alphabet;
-use table::{short_key_within, Table, SHORT};
+use table::Table;
 
 /// In place of an id: there is none.
 const NONE: u32 = u32::MAX;
@@ -74,18 +75,11 @@ impl Bpe {
         }
     }
 
-    /// The same for the piece `text[start..end]`: faster, as it looks past the end of the piece.
-    #[inline]
-    pub fn encode_in(&self, cache: &mut PieceCache, text: &[u8], start: usize, end: usize, out: &mut Vec<u32>) {
-        let window = text.get(start..).and_then(|rest| rest.first_chunk::<8>());
-        let id = match window {
-            Some(window) if end - start <= SHORT => self.table.get_short(short_key_within(*window, end - start)),
-            _ => self.table.get(&text[start..end]),
-        };
-        match id {
-            NONE => self.encode_apart(cache, &text[start..end], out),
-            id => out.push(id),
-        }
+    /// The token that the piece `text[start..end]` is, if it is one. Faster than `encode`, as it looks past the end of
+    /// the piece.
+    #[inline(always)]
+    pub fn whole(&self, text: &[u8], start: usize, end: usize) -> Option<u32> {
+        Some(self.table.get_in(text, start, end)).filter(|&id| id != NONE)
     }
 
     /// Memory for `encode`, one for each thread. What it holds changes no ids.
@@ -120,10 +114,9 @@ impl Bpe {
         &self.joins
     }
 
-    /// A piece that is not one token.
-    #[cold]
+    /// Appends the ids of a piece that is not one token.
     #[inline(never)]
-    fn encode_apart(&self, cache: &mut PieceCache, piece: &[u8], out: &mut Vec<u32>) {
+    pub fn encode_apart(&self, cache: &mut PieceCache, piece: &[u8], out: &mut Vec<u32>) {
         let key = cache.key(piece);
         if key.is_some_and(|key| cache.append(key, out)) {
             return;

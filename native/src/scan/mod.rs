@@ -10,6 +10,7 @@ pub mod normal;
 pub mod reach;
 mod run;
 pub mod section;
+mod stay;
 pub mod utf8;
 
 use crate::bpe::{Bpe, PieceCache};
@@ -34,6 +35,16 @@ pub trait Sink {
     fn begin(&mut self, at: usize, restartable: bool) -> bool;
     /// Where the piece's ids go.
     fn ids(&mut self) -> &mut Vec<u32>;
+    /// A piece that is one token and follows on the one before, in one call.
+    #[inline(always)]
+    fn token(&mut self, at: usize, end: usize, id: u32, reach: usize, restartable: bool) -> bool {
+        if !self.begin(at, restartable) {
+            return false;
+        }
+        self.ids().push(id);
+        self.end(end, reach, Layout::Tiled);
+        true
+    }
     /// The piece ends at `end`; all that decided on it lies before `reach` (`FAR`: the end of the text did).
     fn end(&mut self, end: usize, reach: usize, layout: Layout<'_>);
 }
@@ -169,9 +180,28 @@ impl Scanner {
         token_longs.clear();
         level_longs.iter_mut().for_each(LongAttempts::clear);
         let (text, from, to) = section.text(raw, hi);
-        let mut run =
-            Run { scanner: self, raw, section, text, cache, raw_longs, token_longs, level_longs, spans, buffer, sink };
+        let mut run = Run {
+            scanner: self,
+            raw,
+            section,
+            text,
+            cache,
+            raw_longs,
+            token_longs,
+            level_longs,
+            spans,
+            buffer,
+            sink,
+            near: self.near(),
+            calm: Default::default(),
+        };
         run.section((from, to), end, section_start, text_start && lo == 0)
+    }
+
+    /// What the levels but the last, and the added tokens of the second pass, add to a reach.
+    fn near(&self) -> usize {
+        let upper = if let Pieces::Split(levels) = &self.pieces { levels.len() - 1 } else { 0 };
+        reach::NEAR * (upper + usize::from(!self.normal_tokens.is_empty()))
     }
 
     /// The last position in (lo, hi] before which an open text can be cut for normalization; `lo` if there is none.

@@ -33,7 +33,7 @@ impl LongAttempts {
     }
 
     /// Up to where the outcome of this stage before `reach` depends on the text.
-    #[inline(always)]
+    #[inline]
     pub fn raise(&mut self, reach: usize) -> usize {
         if reach == FAR {
             return FAR;
@@ -47,5 +47,10 @@ impl LongAttempts {
         }
         // An unrecorded attempt at `reach` itself reads at most NEAR further.
         reach.saturating_add(NEAR).max(self.furthest)
+    }
+
+    /// The first attempt that no reach was asked for yet.
+    pub fn next_start(&self) -> usize {
+        self.list.get(self.next).map_or(FAR, |attempt| attempt.0)
     }
 }

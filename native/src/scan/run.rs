@@ -1,7 +1,8 @@
 //! One section on its way through the stages after normalization.
 
 use super::added::Found;
-use super::reach::{LongAttempts, FAR};
+use super::automaton::Automaton;
+use super::reach::{LongAttempts, FAR, NEAR};
 use super::section::Section;
 use super::{utf8, Layout, Outcome, Pieces, Prepend, Scanner, Sink};
 use crate::bpe::PieceCache;
@@ -51,6 +52,18 @@ pub(super) struct Run<'a, S> {
     pub spans: &'a mut Vec<(usize, usize)>,
     pub buffer: &'a mut Vec<u8>,
     pub sink: &'a mut S,
+    /// What the stages before normalization add to a reach when none of them reads far ahead.
+    pub near: usize,
+    pub calm: Calm,
+}
+
+/// Where no stage reads far ahead, so that reaches need no look at each of them.
+#[derive(Default)]
+pub(super) struct Calm {
+    /// Holds for reaches before this one.
+    until: usize,
+    /// What earlier attempts raise a reach to.
+    floor: usize,
 }
 
 /// `return` whatever is not a completed stretch.
@@ -117,31 +130,40 @@ impl<S: Sink> Run<'_, S> {
         let level = &levels[k];
         let last = k + 1 == levels.len();
         let text = self.text;
+        let even = last && !self.section.changed() && self.scanner.model.tiles();
         let mut at = lo;
         while at < hi {
+            if even {
+                let outcome;
+                (at, outcome) = self.matches(level, (lo, at, hi), parent);
+                proceed!(outcome);
+            }
             let gap_start = at;
             // Position after the last unit that decided on the gap.
             let mut gap_reach = 0;
             let mut found = None;
             let mut open = false;
-            while at < hi {
-                let byte = text[at];
-                if level.may_start(byte) {
-                    let attempt = level.attempt(text, at, hi);
-                    if attempt.saw_end && end == Stage::Open {
-                        open = true;
-                        break;
-                    }
-                    let reach = if attempt.saw_end && end == Stage::End { FAR } else { attempt.reach };
-                    self.level_longs[k].record(at, reach);
-                    gap_reach = gap_reach.max(reach);
-                    if let Some(stop) = attempt.end {
-                        found = Some((stop, reach));
-                        break;
-                    }
-                }
-                at += level.unit_width(byte);
+            loop {
+                at = level.next_start(text, at, hi);
                 gap_reach = gap_reach.max(at);
+                if at == hi {
+                    break;
+                }
+                let attempt = level.attempt(&text[..hi], at);
+                if attempt.saw_end && end == Stage::Open {
+                    open = true;
+                    break;
+                }
+                let reach = if attempt.saw_end && end == Stage::End { FAR } else { attempt.reach };
+                if !last {
+                    self.level_longs[k].record(at, reach);
+                }
+                gap_reach = gap_reach.max(reach);
+                if let Some(stop) = attempt.end {
+                    found = Some((stop, reach));
+                    break;
+                }
+                at += level.unit_width(text[at]);
             }
             let restartable = |start: usize| if start == lo { parent.restartable } else { !parent.inside_match };
             if at > gap_start {
@@ -177,6 +199,31 @@ impl<S: Sink> Run<'_, S> {
         end.outcome()
     }
 
+    /// The matches of the last level that follow one another from `at` on, up to one that is not as simple as most:
+    /// [lo, hi) is the stretch, which normalization left as it was. Gives where they end.
+    #[inline(never)]
+    fn matches(
+        &mut self,
+        level: &Automaton,
+        (lo, mut at, hi): (usize, usize, usize),
+        parent: Parent,
+    ) -> (usize, Outcome) {
+        let text = &self.text[..hi];
+        let mut may = if at == lo { parent.restartable } else { !parent.inside_match };
+        while at < hi {
+            let attempt = level.attempt(text, at);
+            let (Some(end), false) = (attempt.end, attempt.saw_end) else { break };
+            let reach = self.raised(attempt.reach.max(parent.floor));
+            let restartable = may && self.may_restart(at);
+            if !self.even_piece((at, end), reach, restartable) {
+                return (at, Outcome::Stopped);
+            }
+            at = end;
+            may = !parent.inside_match;
+        }
+        (at, Outcome::Complete)
+    }
+
     /// Hand on the piece [start, end) of the normalized text. `reach`: what its own level read. `keep`: whether the
     /// model sees it at all.
     #[inline(always)]
@@ -189,16 +236,29 @@ impl<S: Sink> Run<'_, S> {
         keep: bool,
     ) -> Outcome {
         let reach = self.raised(reach.max(floor));
-        if !self.section.changed() && self.scanner.model.tiles() && keep {
-            let may = restartable && self.may_restart(start);
-            if !self.sink.begin(start, may) {
-                return Outcome::Stopped;
-            }
-            self.scanner.model.encode(self.cache, &self.text[start..end], self.sink.ids());
-            self.sink.end(end, reach, Layout::Tiled);
-            return Outcome::Complete;
+        if self.section.changed() || !self.scanner.model.tiles() || !keep {
+            return self.uneven_piece((start, end), reach, restartable, keep);
         }
-        self.uneven_piece((start, end), reach, restartable, keep)
+        let restartable = restartable && self.may_restart(start);
+        match self.even_piece((start, end), reach, restartable) {
+            true => Outcome::Complete,
+            false => Outcome::Stopped,
+        }
+    }
+
+    /// A piece that its tokens tile; false if the sink stops the scan before it.
+    #[inline(always)]
+    fn even_piece(&mut self, (start, end): (usize, usize), reach: usize, restartable: bool) -> bool {
+        let model = &self.scanner.model;
+        if let Some(id) = model.whole(self.text, start, end) {
+            return self.sink.token(start, end, id, reach, restartable);
+        }
+        if !self.sink.begin(start, restartable) {
+            return false;
+        }
+        model.encode_apart(self.cache, &self.text[start..end], self.sink.ids());
+        self.sink.end(end, reach, Layout::Tiled);
+        true
     }
 
     /// A piece whose tokens may not tile it.
@@ -237,31 +297,41 @@ impl<S: Sink> Run<'_, S> {
 
     /// The reach of a piece through all stages before its own (rule R0).
     #[inline(always)]
-    fn raised(&mut self, mut reach: usize) -> usize {
-        if reach == FAR {
-            return FAR;
+    fn raised(&mut self, reach: usize) -> usize {
+        // Mostly each stage adds `NEAR`, and normalization a safe character of one byte.
+        let near = reach.wrapping_add(self.near);
+        if reach < self.calm.until && self.raw.get(near).is_some_and(|&byte| byte < 0x80) {
+            return (near + 1 + NEAR).max(self.calm.floor);
         }
-        let upper = self.level_longs.len().saturating_sub(1);
-        for longs in self.level_longs[..upper].iter_mut().rev() {
-            reach = longs.raise(reach);
-        }
-        if !self.scanner.normal_tokens.is_empty() {
-            reach = self.token_longs.raise(reach);
-        }
-        self.raw_reach(reach)
+        self.raise(reach)
     }
 
-    #[inline(always)]
+    #[inline(never)]
+    fn raise(&mut self, reach: usize) -> usize {
+        let upper = self.level_longs.len().saturating_sub(1);
+        let mut raised = reach;
+        let mut next = FAR;
+        for longs in self.level_longs[..upper].iter_mut().rev() {
+            raised = longs.raise(raised);
+            next = next.min(longs.next_start());
+        }
+        if !self.scanner.normal_tokens.is_empty() {
+            raised = self.token_longs.raise(raised);
+            next = next.min(self.token_longs.next_start());
+        }
+        raised = self.raw_reach(raised);
+        next = next.min(self.raw_longs.next_start());
+        let until = if self.section.changed() { 0 } else { next.saturating_sub(self.near + 1 + NEAR) };
+        self.calm = Calm { until, floor: raised };
+        raised
+    }
+
     fn raw_reach(&mut self, reach: usize) -> usize {
         let raw = match &self.scanner.normalizer {
             None => reach,
-            some => self.section.raw_reach(some.as_ref(), self.raw, reach),
+            Some(normalizer) => self.section.raw_reach(normalizer, self.raw, reach),
         };
-        if self.scanner.raw_tokens.is_empty() {
-            raw
-        } else {
-            self.raw_longs.raise(raw)
-        }
+        self.raw_longs.raise(raw)
     }
 
     /// Cut [lo, hi) wherever no token of the vocabulary can cross.

@@ -111,9 +111,7 @@ impl Section {
     }
 
     /// How far into the raw text the normalized text before `reach` depends: through the next safe character.
-    #[inline]
-    pub fn raw_reach(&self, normalizer: Option<&Normalizer>, raw: &[u8], reach: usize) -> usize {
-        let Some(normalizer) = normalizer else { return reach };
+    pub fn raw_reach(&self, normalizer: &Normalizer, raw: &[u8], reach: usize) -> usize {
         if reach == FAR {
             return FAR;
         }

@@ -101,21 +101,24 @@ pub struct Built {
 impl<L: Lengths> Sink for Builder<'_, L> {
     #[inline(always)]
     fn begin(&mut self, at: usize, restartable: bool) -> bool {
-        if self.watch.stops() {
-            self.was_interrupted = true;
+        if !self.goes_on(at, restartable) {
             return false;
-        }
-        if restartable {
-            if self.resync.is_some() && self.meets(at) {
-                return false;
-            }
-            if at - self.base >= TARGET {
-                self.close(at);
-            }
         }
         self.piece = at;
         self.restartable = restartable;
         self.first_id = self.current.ids.len();
+        true
+    }
+
+    #[inline(always)]
+    fn token(&mut self, at: usize, end: usize, id: u32, reach: usize, restartable: bool) -> bool {
+        if !self.goes_on(at, restartable) {
+            return false;
+        }
+        self.current.push(id, (at - self.base, end - self.base), restartable);
+        if reach > end + SLACK {
+            self.note(end, reach);
+        }
         true
     }
 
@@ -135,10 +138,13 @@ impl<L: Lengths> Sink for Builder<'_, L> {
             }
             _ => self.current.index_tiled(self.first_id, start, self.lengths),
         }
-        let count = self.current.ids.len() - self.first_id;
-        if count > 0 {
-            self.current.restarts.push(self.restartable);
-            self.current.restarts.push_zeros(count - 1);
+        match self.current.ids.len() - self.first_id {
+            0 => {}
+            1 => self.current.restarts.push(self.restartable),
+            count => {
+                self.current.restarts.push(self.restartable);
+                self.current.restarts.push_zeros(count - 1);
+            }
         }
         if reach > end + SLACK {
             self.note(end, reach);
@@ -147,6 +153,24 @@ impl<L: Lengths> Sink for Builder<'_, L> {
 }
 
 impl<L: Lengths> Builder<'_, L> {
+    /// Whether the scan goes on with a piece at `at`.
+    #[inline(always)]
+    fn goes_on(&mut self, at: usize, restartable: bool) -> bool {
+        if self.watch.stops() {
+            self.was_interrupted = true;
+            return false;
+        }
+        if restartable {
+            if self.resync.is_some() && self.meets(at) {
+                return false;
+            }
+            if at - self.base >= TARGET {
+                self.close(at);
+            }
+        }
+        true
+    }
+
     /// Whether the piece's new tokens, at `spans`, tile it.
     fn tiles(&self, spans: &[(usize, usize)], end: usize) -> bool {
         let mut at = self.piece;

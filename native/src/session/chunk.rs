@@ -40,6 +40,18 @@ impl Chunk {
         self.spans.is_some()
     }
 
+    /// Append a token with its span.
+    #[inline(always)]
+    pub fn push(&mut self, id: u32, (start, end): (usize, usize), restartable: bool) {
+        match &mut self.spans {
+            Some(spans) => spans.push((start as u32, end as u32)),
+            None if self.ids.len() % STEP == 0 => self.index.push(start as u32),
+            None => {}
+        }
+        self.ids.push(id);
+        self.restarts.push(restartable);
+    }
+
     /// Note the positions of tokens `from..` that were pushed to `ids` already and tile the text from `start` on.
     #[inline(always)]
     pub fn index_tiled(&mut self, from: usize, start: usize, lengths: &impl Lengths) {

@@ -205,7 +205,7 @@ impl Session {
         let met = built.met.unwrap_or(Place { entry: self.entries.len(), token: 0, byte: self.bytes });
         let met_token = if built.met.is_some() { self.token_of(met) } else { self.tokens };
         let keep_right = self.tokens - met_token;
-        let ids: Vec<u32> = built.chunks.iter().flat_map(|chunk| chunk.ids.iter().copied()).collect();
+        let ids = built.chunks.iter().map(|chunk| chunk.ids.as_slice()).collect::<Vec<_>>().concat();
         let scanned_chars = built.chunks.iter().map(|chunk| utf8::count(&chunk.text)).sum();
         let first_changed = self.first_changed(keep_left, &ids, met_token);
         let old_bytes = self.bytes;
