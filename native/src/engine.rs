@@ -160,6 +160,8 @@ struct Ids<'a> {
 }
 
 impl Sink for Ids<'_> {
+    const RESTARTS: bool = false;
+
     #[inline(always)]
     fn begin(&mut self, _at: usize, _restartable: bool) -> bool {
         !self.watch.stops()

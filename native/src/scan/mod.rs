@@ -31,6 +31,8 @@ pub enum Layout<'a> {
 
 /// Takes the pieces of a text, in order. Positions are bytes of the scanned text.
 pub trait Sink {
+    /// Whether it wants to know where a scan may restart and how far a piece reaches. If not, it is told anything.
+    const RESTARTS: bool;
     /// A piece begins at `at`. `restartable`: a scan may restart there. False stops the scan before the piece.
     fn begin(&mut self, at: usize, restartable: bool) -> bool;
     /// Where the piece's ids go.

@@ -289,7 +289,7 @@ impl<S: Sink> Run<'_, S> {
     /// Whether raw position `at`, a boundary of all levels, is a character boundary and a safe cut for normalization.
     #[inline(always)]
     fn may_restart(&self, at: usize) -> bool {
-        if self.raw.get(at).is_none_or(|&byte| byte < 0x80) {
+        if !S::RESTARTS || self.raw.get(at).is_none_or(|&byte| byte < 0x80) {
             return true;
         }
         utf8::is_boundary(self.raw, at) && self.scanner.normalizer.as_ref().is_none_or(|n| n.is_safe(self.raw, at))
@@ -298,6 +298,9 @@ impl<S: Sink> Run<'_, S> {
     /// The reach of a piece through all stages before its own (rule R0).
     #[inline(always)]
     fn raised(&mut self, reach: usize) -> usize {
+        if !S::RESTARTS {
+            return reach;
+        }
         // Mostly each stage adds `NEAR`, and normalization a safe character of one byte.
         let near = reach.wrapping_add(self.near);
         if reach < self.calm.until && self.raw.get(near).is_some_and(|&byte| byte < 0x80) {

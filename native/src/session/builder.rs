@@ -99,6 +99,8 @@ pub struct Built {
 }
 
 impl<L: Lengths> Sink for Builder<'_, L> {
+    const RESTARTS: bool = true;
+
     #[inline(always)]
     fn begin(&mut self, at: usize, restartable: bool) -> bool {
         if !self.goes_on(at, restartable) {

@@ -95,11 +95,11 @@ impl Session {
             let chunk = &entry.chunk;
             let first = from.saturating_sub(entry.token);
             let last = (to - entry.token).min(chunk.ids.len());
-            let mut token = first;
+            let mut ids = chunk.ids[first..last].iter();
             chunk.for_each_span(first, last, engine, |start, end| {
-                let (start, end) = engine.reference_span(&chunk.text, chunk.ids[token], start, end);
+                let id = ids.next().copied().unwrap_or_default();
+                let (start, end) = engine.reference_span(&chunk.text, id, start, end);
                 spans.push([(entry.byte + start) as u32, (entry.byte + end) as u32]);
-                token += 1;
             });
             at += 1;
         }
