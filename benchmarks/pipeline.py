@@ -36,6 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from cli.bench.machine import processor
 from cli.options import positive
 from cli.oracle import Oracle
 from cli.output import note, write_json
@@ -312,15 +313,9 @@ def _corpus(size_chars: int) -> str:
 
 
 def _machine(tokenizer: str) -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
     packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("tokenizers", "aiokafka", "uvloop", "numpy"))
     return {
-        "processor": f"{model}, {os.cpu_count()} cores",
+        "processor": processor(),
         "python": platform.python_version(),
         "packages": packages,
         "tokenizer": tokenizer,

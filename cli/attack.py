@@ -1,171 +1,191 @@
-"""What `verify` does to the library: chains of adversarial edits, each result compared with the oracle.
+"""What `verify` does to the library: chains of adversarial edits, each result compared.
 
-A chain starts from a random text and edits it some twenty times, in two sessions at once: one with special
-tokens and one without. After each edit are compared, for both: all ids, all spans, the patch applied to
-the ids before, and, after a fork, the untouched original.
+A chain starts from a random text and edits it some fifty times in one session; every other chain has special tokens.
+After each edit are compared: the text, all ids, all spans, the patch applied to the ids before, and, after a fork, the
+untouched original, then and at the end of the chain.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from cli.oracle import Oracle, OracleFailedError
+from cli.judge import ID_BYTES, SPAN_BYTES, Full, Judge, differences
+from cli.oracle import OracleFailedError
+from cli.outcome import Outcome
 from toksplice import Patch, Session, Tokenizer
-from toksplice.adversarial import Adversary, Edit
-from toksplice.errors import ReferenceFailedError, TokSpliceError
+from toksplice.adversarial import Adversary, Edit, Stock
+from toksplice.errors import ReferenceFailedError
 
-EDITS_PER_CHAIN = 20
-LONG_CONTEXT_CHARS = 4_000
-"""Contexts longer than this are counted by route: below it, encoding everything is often as quick."""
-MAX_FAILURES = 20
-"""Failures kept with their texts; more are only counted."""
-
-U32 = npt.NDArray[np.uint32]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of some cases. One case is one edit with one setting of add_special_tokens."""
-
-    cases: int = 0
-    failed: int = 0
-    skipped: int = 0
-    """Further cases, whose text the reference itself cannot encode."""
-    routes: Counter[str] = field(default_factory=Counter)
-    long_routes: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-
-    def merge(self, other: Outcome) -> None:
-        """Add the counts of `other`."""
-        self.cases += other.cases
-        self.failed += other.failed
-        self.skipped += other.skipped
-        self.routes += other.routes
-        self.long_routes += other.long_routes
-        self.kinds += other.kinds
-        self.failures = (self.failures + other.failures)[:MAX_FAILURES]
-
-
-def run_chain(
-    tokenizer: Tokenizer, oracle: Oracle, *, seed: str, edits: int = EDITS_PER_CHAIN, cases: int | None = None
-) -> Outcome:
-    """One chain of `edits` edits, cut short after `cases` cases; the same seed is the same chain."""
-    outcome = Outcome()
-    adversary = Adversary(seed, oracle.added_tokens)
-    text = adversary.text(adversary.context_size())
-    sessions: dict[bool, Session] = {}
-    for number, edit in enumerate(adversary.edits(text, edits)):
-        for flag in (False, True):
-            if cases is not None and outcome.cases + outcome.skipped >= cases:
-                return outcome
-            case = _Case(seed, number, flag, text, edit)
-            try:
-                session = sessions.pop(flag, None) or tokenizer.session(text, add_special_tokens=flag)
-                expected = oracle.encode(edit.after, add_special_tokens=flag)
-                edited = _check(case, session, *expected, outcome)
-            except (OracleFailedError, ReferenceFailedError):
-                outcome.skipped += 1
-                continue
-            if edited is not None:
-                sessions[flag] = edited
-        text = edit.after
-    return outcome
+EDITS_PER_CHAIN = 47
+"""A prime, so that every so-manieth edit of all falls on each place of a chain in turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class Chain:
+    """`number` tells chains of one seed apart; `edits` is `EDITS_PER_CHAIN`, or fewer for the last one."""
+
     seed: str
     number: int
-    add_special_tokens: bool
-    before: str
-    edit: Edit
+    edits: int = EDITS_PER_CHAIN
 
-    def describe(self, faults: list[str]) -> dict[str, Any]:
-        """All that is needed to see the failure again."""
+
+def run_chain(tokenizer: Tokenizer, judge: Judge, stock: Stock, chain: Chain) -> Outcome:
+    """Run one chain; the same chain and stock are the same edits."""
+    adversary = Adversary(f"{chain.seed}/{chain.number}", stock)
+    run = _Run(tokenizer, judge, chain, adversary.text(adversary.context_size()))
+    for number, edit in enumerate(adversary.edits(run.text, chain.edits)):
+        run.step(number, edit)
+    run.close()
+    return run.outcome
+
+
+@dataclass(slots=True)
+class _Original:
+    """The session that a fork was made of, which must stay as it was."""
+
+    session: Session
+    ids: bytes
+    text: str
+    failure: dict[str, Any]
+    """What to report when it did not."""
+
+    def faults(self) -> Iterator[str]:
+        if self.session.ids.tobytes() != self.ids or self.session.text != self.text:
+            yield "the original of the fork changed"
+
+
+class _Run:
+    def __init__(self, tokenizer: Tokenizer, judge: Judge, chain: Chain, text: str) -> None:
+        self._tokenizer = tokenizer
+        self._judge = judge
+        self._chain = chain
+        self._specials = chain.number % 2 == 1
+        self._session: Session | None = None
+        self._ids = b""  # of the session, before the next edit
+        self._original: _Original | None = None
+        self._due = False  # the reference is to judge as well, as soon as it can
+        self.text = text
+        self.outcome = Outcome()
+
+    def step(self, number: int, edit: Edit) -> None:
+        """Apply the edit, compare, count. After a failure the next edit starts from a fresh session."""
+        self._due |= (self._chain.number * EDITS_PER_CHAIN + number) % self._judge.reference_every == 0
+        session, self._session = self._session, None
+        try:
+            faults = self._faults(number, session, edit)
+        except (OracleFailedError, ReferenceFailedError):
+            self.outcome.skipped += 1
+        else:
+            self.outcome.count(edit, len(self.text), add_special_tokens=self._specials)
+            if faults:
+                self._session = None
+                self.outcome.fail(self._describe(number, edit, faults))
+        self.text = edit.after
+
+    def close(self) -> None:
+        """Compare the last fork's original once more, after all that was done to its copy."""
+        if self._original is not None and (faults := list(self._original.faults())):
+            self.outcome.fail(self._original.failure | {"faults": faults})
+
+    def _faults(self, number: int, session: Session | None, edit: Edit) -> list[str]:
+        """What is wrong after the edit. Raises `OracleFailedError` and `ReferenceFailedError`."""
+        try:
+            if session is None:
+                session = self._tokenizer.session(self.text, add_special_tokens=self._specials)
+                self._ids = session.ids.tobytes()
+            full = self._judge.full(edit.after, add_special_tokens=self._specials)
+            edited, patch = _apply(session, edit)
+            self.outcome.count_answer(patch, edit, len(self.text))
+            faults = [*_wrong_session(edited, full, edit.after), *_wrong_patch(patch, self._ids, full)]
+            if edited is not session:
+                self._original = _Original(session, self._ids, self.text, self._describe(number, edit, []))
+                faults += self._original.faults()
+        except (OracleFailedError, ReferenceFailedError):
+            raise
+        except BaseException as error:
+            if not _is_fault(error):
+                raise
+            return [f"raised {type(error).__name__}: {error}"]
+        if self._judge.reference_only:
+            self.outcome.reference_encodes += 1
+        elif self._due:
+            faults += self._objections(edit, full)
+        self._session, self._ids = edited, full.ids
+        return faults
+
+    def _objections(self, edit: Edit, full: Full) -> list[str]:
+        try:
+            found = self._judge.objections(edit.after, full, add_special_tokens=self._specials)
+        except OracleFailedError:
+            self.outcome.skipped += 1
+            return []
+        self._due = False
+        self.outcome.reference_encodes += 1
+        return found
+
+    def _describe(self, number: int, edit: Edit, faults: list[str]) -> dict[str, Any]:
+        """All that is needed to see a failure again."""
         return {
-            "seed": self.seed,
-            "edit": self.number,
-            "kind": self.edit.kind,
-            "add_special_tokens": self.add_special_tokens,
-            "before": self.before,
-            "start": self.edit.start,
-            "end": self.edit.end,
-            "insert": self.edit.insert,
-            "after": self.edit.after,
+            "seed": self._chain.seed,
+            "chain": self._chain.number,
+            "edit": number,
+            "kind": edit.kind,
+            "rule": edit.rule,
+            "add_special_tokens": self._specials,
+            "before": self.text,
+            "start": edit.start,
+            "end": edit.end,
+            "insert": edit.insert,
+            "after": edit.after,
             "faults": faults,
         }
 
 
-def _check(case: _Case, session: Session, ids: U32, spans: U32, outcome: Outcome) -> Session | None:
-    """Apply the edit, compare, count. The session that goes on; None after a failure: the next one starts afresh."""
-    before = session.ids.copy()
-    fault = ""
-    try:
-        edited, patch = _apply(session, case.edit)
-    except ReferenceFailedError:
-        raise
-    except TokSpliceError as error:
-        fault = f"raised {type(error).__name__}: {error}"
-    outcome.cases += 1
-    outcome.kinds[case.edit.kind] += 1
-    if fault:
-        _fail(case, [fault], outcome)
-        return None
-    outcome.routes[patch.route] += 1
-    if len(case.before) > LONG_CONTEXT_CHARS:
-        outcome.long_routes[patch.route] += 1
-    faults = list(_faults(edited, patch, before, ids, spans, case.edit.after))
-    if edited is not session and not np.array_equal(session.ids, before):
-        faults.append("the original of the fork changed")
-    if faults:
-        _fail(case, faults, outcome)
-        return None
-    return edited
-
-
-def _fail(case: _Case, faults: list[str], outcome: Outcome) -> None:
-    outcome.failed += 1
-    if len(outcome.failures) < MAX_FAILURES:
-        outcome.failures.append(case.describe(faults))
+def _is_fault(error: BaseException) -> bool:
+    """Whether an exception is the library's fault, rather than the end of this process."""
+    # A panic in Rust derives from BaseException.
+    if type(error).__name__ == "PanicException":
+        return True
+    return isinstance(error, Exception) and not isinstance(error, MemoryError)
 
 
 def _apply(session: Session, edit: Edit) -> tuple[Session, Patch]:
     if edit.kind == "append":
         return session, session.append(edit.insert)
-    if edit.kind == "truncate":
+    if edit.kind == "truncate" or (edit.kind == "undo" and not edit.insert and edit.end == session.length):
         return session, session.truncate(edit.start)
-    if edit.kind == "update":
+    if edit.kind in ("update", "undo"):
         return session, session.update(edit.after)
     target = session.fork() if edit.kind == "fork" else session
     return target, target.splice(edit.start, edit.end, edit.insert)
 
 
-def _faults(session: Session, patch: Patch, before: U32, ids: U32, spans: U32, after: str) -> Iterator[str]:
-    if session.text != after:
+def _wrong_session(session: Session, full: Full, text: str) -> Iterator[str]:
+    if session.text != text:
         yield "the session's text is not the edited text"
-    if not np.array_equal(session.ids, ids):
-        yield f"ids differ from token {_first_difference(session.ids, ids)} of {len(ids)} on"
-    offsets = session.offsets()
-    if not np.array_equal(offsets, spans):
-        yield f"offsets differ from token {_first_difference(offsets, spans)} of {len(spans)} on"
-    kept = before[len(before) - patch.keep_right :]
-    if not np.array_equal(np.concatenate([before[: patch.keep_left], patch.ids, kept]), ids):
+    yield from differences("ids", session.ids, full.ids, "those of a full encode")
+    yield from differences("offsets", session.offsets(), full.spans, "those of a full encode")
+    if session.total != full.total:
+        yield f"total is {session.total} in the session, not {full.total}"
+
+
+def _wrong_patch(patch: Patch, before: bytes, full: Full) -> Iterator[str]:
+    """`before`: the ids before the edit, as bytes. Bytes are cut, joined and compared faster than arrays."""
+    left, right = patch.keep_left * ID_BYTES, len(before) - patch.keep_right * ID_BYTES
+    after = full.ids
+    if not 0 <= left <= right <= len(before) or before[:left] + patch.ids.tobytes() + before[right:] != after:
         yield "the patch does not lead from the ids before to the ids after"
-    sent = spans[patch.keep_left : patch.keep_left + len(patch.ids)]
-    if not np.array_equal(patch.offsets, sent):
+    if patch.offsets.tobytes() != full.spans[SPAN_BYTES * patch.keep_left :][: SPAN_BYTES * len(patch.ids)]:
         yield "the patch's offsets are not those of its ids"
-    if patch.total != len(ids) or session.total != len(ids):
-        yield f"total is {patch.total} in the patch and {session.total} in the session, not {len(ids)}"
+    if patch.total != full.total:
+        yield f"total is {patch.total} in the patch, not {full.total}"
+    if not _changes_first_at(patch.first_changed * ID_BYTES, before, after):
+        yield f"the ids before and after do not differ first at token {patch.first_changed}"
 
 
-def _first_difference(left: U32, right: U32) -> int:
-    size = min(len(left), len(right))
-    differs = np.nonzero((left[:size] != right[:size]).reshape(size, -1).any(axis=1))[0]
-    return int(differs[0]) if len(differs) else size
+def _changes_first_at(place: int, before: bytes, after: bytes) -> bool:
+    if not 0 <= place <= len(after) or before[:place] != after[:place]:
+        return False
+    return place == len(after) or before[place : place + ID_BYTES] != after[place : place + ID_BYTES]

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,10 @@ class Oracle:
         Raises `OracleFailedError`.
         """
         encoding = self._run(text, add_special_tokens)
-        spans = np.array(encoding.offsets, dtype=np.uint32).reshape(-1, 2)
-        return np.array(encoding.ids, dtype=np.uint32), byte_positions(text)[spans]
+        spans = np.fromiter(chain.from_iterable(encoding.offsets), dtype=np.uint32).reshape(-1, 2)
+        if not text.isascii():
+            spans = byte_positions(text)[spans]
+        return np.array(encoding.ids, dtype=np.uint32), spans
 
     def ids_batch(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[U32]:
         """Ids of several texts at once, on all processors. Raises `OracleFailedError` for the whole batch."""

@@ -16,7 +16,9 @@ from schemas.reply import Path, Route
 
 MAX_MISMATCHES = 20
 """Mismatches that are listed; all are counted."""
-COLUMNS = ("path", "route", "requests", "share", "p50 ms", "p99 ms", "full ms", "delivered", "tokenized")
+COLUMNS = ("path", "route", "engine", "requests", "share", "p50 ms", "p99 ms", "full ms", "delivered", "tokenized")
+LEFT_COLUMNS = 3
+"""Columns of words; those after them are of numbers."""
 CAPTION = (
     "p50, p99: the client's latency, from call to answer. full ms: the reference alone on the same requests' whole "
     "texts, median, from a measured sample. delivered, tokenized: characters."
@@ -33,6 +35,7 @@ class Row:
 
     path: str
     route: str
+    engine: str
     requests: int
     share: float
     p50_us: int
@@ -46,7 +49,7 @@ class Row:
 class Summary:
     """All numbers of one replay; `as_dict` is what --json writes.
 
-    `spliced_after_first` is the share of certified splices among the requests after each session's first.
+    `spliced_after_first` is the share of splices (routes A, B and C) among the requests after each session's first.
     `reference_s` is the estimated time of the reference for every whole text; `tokenize_s` is what the workers
     took. None where nothing was measured.
     """
@@ -125,7 +128,7 @@ def summarize(
 
 
 def is_splice(sample: Sample) -> bool:
-    """True for an answer made from the session's state and a certificate, not by encoding the whole text."""
+    """True for an answer made from the session's state and a proof, not by encoding the whole text."""
     return sample.path == Path.REPAIR and sample.route not in ("", Route.D)
 
 
@@ -134,7 +137,7 @@ def table(summary: Summary) -> Table:
     title = f"{summary.sessions} sessions, {summary.requests:,} requests, {summary.tokenizer}"
     result = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE_HEAD)
     for number, column in enumerate(COLUMNS):
-        result.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
+        result.add_column(column, justify="left" if number < LEFT_COLUMNS else "right", overflow="fold")
     for row in summary.rows:
         result.add_row(*cells(row))
     return result
@@ -145,6 +148,7 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row.path,
         row.route,
+        row.engine,
         f"{row.requests:,}",
         f"{row.share:.1%}",
         f"{row.p50_us / 1e3:,.2f}",
@@ -170,9 +174,7 @@ def sentences(summary: Summary) -> list[str]:
             f"{summary.speed_up:,.1f} times as long."
         )
     if summary.spliced_after_first is not None:
-        said.append(
-            f"{summary.spliced_after_first:.2%} of the requests after each session's first were certified splices."
-        )
+        said.append(f"{summary.spliced_after_first:.2%} of the requests after each session's first were splices.")
     if summary.checked:
         said.append(
             f"{summary.checked:,} answers compared with the reference (whole ids, {summary.checked_from_cache:,} of "
@@ -191,6 +193,7 @@ def _row(path: str, route: str, group: Sequence[tuple[Sample, float | None]], to
     return Row(
         path=path,
         route=route,
+        engine=Route(route).engine.value if route else "",
         requests=len(group),
         share=len(group) / total,
         p50_us=int(np.percentile(latencies, 50)),

@@ -22,7 +22,7 @@ body { background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, sa
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--rule); text-align: right; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
+th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; }
 svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--rule); } .diagonal { stroke: var(--soft); stroke-dasharray: 4 4; }
 .dot { fill-opacity: .55; } .s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); }
@@ -39,14 +39,17 @@ footer { color: var(--soft); font-size: .85rem; margin-top: 3rem; overflow-wrap:
 _STYLES = 6
 _REFERENCE_STYLE = 6
 _WORK_NOTE = (
-    "On the dashed line exactly what is new is tokenized. A certified splice lies just above it; a first request "
+    "On the dashed line exactly what is new is tokenized. A splice lies just above it; a first request "
     "lies on it, since all of it is new."
 )
 _LATENCY_NOTE = (
     "Latency is the client's, from call to answer. The line is what it replaces: the reference alone on whole "
     "texts, measured on texts of these requests."
 )
-_FOOTER = "Route C is a certified window of the reference, route D the reference on the whole text."
+_FOOTER = (
+    "Routes A and B are the native engine, resumed where the text changed. Route C is a certified window of the "
+    "reference, route D the reference on the whole text."
+)
 
 
 def write_report(path: Path, result: Result, *, title: str) -> None:

@@ -13,7 +13,9 @@ from rich.table import Table
 from cli.errors import CliError, ExitCode
 from cli.output import progress_bar, stdout, write_json
 from cli.wiring import choose_tokenizer, open_registry
+from schemas.reply import Route
 from toksplice.errors import UnknownTokenizerError
+from toksplice.registry import Entry
 from toksplice.sources import SOURCES, Fetcher, Source
 
 
@@ -43,21 +45,22 @@ def run_list(options: argparse.Namespace) -> int:
     entries = [registry.entry(name) for name in registry.names()]
     others = [source for name, source in sorted(SOURCES.items()) if name not in registry.names()]
     if options.json:
-        registered = [asdict(entry) for entry in entries]
+        registered = [asdict(entry) | {"licence": _licence(entry)} for entry in entries]
         write_json({"registered": registered, "fetchable": [_describe(source) for source in others]})
         return ExitCode.OK
     table = Table(title=f"Registered in {registry.folder}")
-    for column in ("name", "MB", "fingerprint"):
+    for column in ("name", "MB", "fingerprint", "licence"):
         table.add_column(column, justify="right" if column == "MB" else "left")
     for entry in entries:
-        table.add_row(entry.name, f"{entry.size_bytes / 1e6:.1f}", entry.fingerprint[:16])
+        table.add_row(entry.name, f"{entry.size_bytes / 1e6:.1f}", entry.fingerprint[:16], _licence(entry))
     stdout().print(table)
     table = Table(title="Can be fetched")
-    for column in ("name", "MB", "from"):
+    for column in ("name", "MB", "licence", "from"):
         table.add_column(column, justify="right" if column == "MB" else "left")
     for source in others:
         places = ", ".join(place.spec for place in source.places) or "this package"
-        table.add_row(source.name, f"{source.size_bytes / 1e6:.1f}", f"{places} {source.note}".strip())
+        row = (source.name, f"{source.size_bytes / 1e6:.1f}", source.licence, f"{places} {source.note}".strip())
+        table.add_row(*row)
     stdout().print(table)
     return ExitCode.OK
 
@@ -99,8 +102,9 @@ def run_add(options: argparse.Namespace) -> int:
 def run_show(options: argparse.Namespace) -> int:
     registry = open_registry(options.registry)
     entry = choose_tokenizer(registry, options.name)
-    facts = asdict(entry) | {"path": str(registry.path(entry.fingerprint))}
-    facts |= asdict(registry.get(entry.fingerprint).explain())
+    facts = asdict(entry) | {"licence": _licence(entry), "path": str(registry.path(entry.fingerprint))}
+    explanation = registry.get(entry.fingerprint).explain()
+    facts |= {"engine": Route(explanation.routes[0]).engine.value} | asdict(explanation)
     if options.json:
         write_json(facts)
         return ExitCode.OK
@@ -112,11 +116,17 @@ def run_show(options: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _licence(entry: Entry) -> str:
+    """The licence of a registered file, "" for one that is not from a source of ours."""
+    return next((source.licence for source in SOURCES.values() if source.sha256 == entry.sha256), "")
+
+
 def _describe(source: Source) -> dict[str, Any]:
     return {
         "name": source.name,
         "sha256": source.sha256,
         "size_bytes": source.size_bytes,
+        "licence": source.licence,
         "from": [f"{place.registry}:{place.spec}" for place in source.places],
         "note": source.note,
     }

@@ -20,7 +20,8 @@ from pipeline.ports import Tail, TopicPartition
 from pipeline.runtime import run as run_loop
 from pipeline.runtime import stop_on_signals
 from schemas.errors import ProtocolError
-from schemas.health import Health, PathStats
+from schemas.health import PATH_SEPARATOR, Health, PathStats
+from schemas.reply import Route
 from schemas.topics import HEALTH
 
 MAX_WORKERS = 1_000
@@ -122,8 +123,8 @@ class Board:
                 "detail": health.detail,
                 "tokenizers": list(health.tokenizers),
                 "paths": {
-                    path: {"count": stats.count, "p50_us": stats.p50_us, "p99_us": stats.p99_us}
-                    for path, stats in health.paths.items()
+                    key: {**_made_by(key), "count": stats.count, "p50_us": stats.p50_us, "p99_us": stats.p99_us}
+                    for key, stats in health.paths.items()
                 },
             }
             for health in self.workers()
@@ -132,19 +133,19 @@ class Board:
     def render(self) -> Group:
         """The table for a terminal."""
         table = Table(title="Workers")
-        for column in ("worker", "state", "path"):
+        for column in ("worker", "state", "path", "route", "engine"):
             table.add_column(column)
         for column in ("heard s ago", "queue", "answers", "p50 ms", "p99 ms"):
             table.add_column(column, justify="right")
         for health in self.workers():
             age_s = self._age_s(health)
             lines: list[tuple[str, PathStats | None]] = [*health.paths.items()] or [("", None)]
-            for number, (path, stats) in enumerate(lines):
+            for number, (key, stats) in enumerate(lines):
                 first = number == 0
                 table.add_row(
                     Text(health.worker if first else ""),
                     self._state(health) if first else Text(""),
-                    Text(path),
+                    *map(Text, _made_by(key).values()),
                     f"{age_s:.0f}" if first else "",
                     f"{health.queue_depth:,}" if first else "",
                     "" if stats is None else f"{stats.count:,}",
@@ -162,3 +163,10 @@ class Board:
 
     def _age_s(self, health: Health) -> float:
         return max(0.0, (self._now_ms() - health.time_ms) / 1e3)
+
+
+def _made_by(key: str) -> dict[str, str]:
+    """What a key of `Health.paths` says: path, route and engine, "" for what there is none of."""
+    path, _, route = key.partition(PATH_SEPARATOR)
+    known = route in Route.__members__
+    return {"path": path, "route": route, "engine": Route(route).engine.value if known else ""}

@@ -1,141 +1,157 @@
-"""`toksplice verify`: random and adversarial edits against the reference, at the level of the library."""
+"""`toksplice verify`: random and adversarial edits at the level of the library, each result compared."""
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-from collections.abc import Generator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+import time
+from collections.abc import Iterable
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from rich.table import Table
-
-from cli.attack import EDITS_PER_CHAIN, LONG_CONTEXT_CHARS, Outcome, run_chain
+import toksplice
+from cli.attack import EDITS_PER_CHAIN, Chain
 from cli.errors import ExitCode
-from cli.options import positive
-from cli.oracle import Oracle
-from cli.output import note, progress_bar, stdout, write_json
-from cli.wiring import add_tokenizer_arguments, choose_tokenizer, open_registry
+from cli.options import add_epilog, positive
+from cli.output import Bar, note, progress_bar, stderr, write_json
+from cli.verify_report import Subject, entry, print_entry, report
+from cli.verify_state import CHAINS_PER_BATCH, Done, State, run_identity
+from cli.verify_work import MAX_JOBS, Batch, Work, outcomes
+from cli.wiring import choose_tokenizer, open_registry
+from toksplice.registry import Registry
+from toksplice.sources import BUILT_IN
 
-CASES_PER_CHAIN = 2 * EDITS_PER_CHAIN
-"""Each edit is a case with special tokens and one without."""
-MAX_JOBS = 64
+DEFAULT_EDITS = 20_000
+DEFAULT_REFERENCE_EVERY = 20
+LINE_EVERY_S = 30.0
+"""How often a line says how far the run has come, where no progress bar can."""
 
-_Chain = tuple[str, int]
-"""Seed, and how many cases."""
+_EPILOG = """
+Half of the edits are random and half attack a rule of the proofs, by name. Where a native engine serves the tokenizer,
+each edited session is compared with a full encode by the engine, and every so many texts with one by the reference;
+otherwise every text is compared with the reference. The seed decides the edits, whatever the number of processes.
+
+  toksplice verify --tokenizer qwen3 --tokenizer ./tokenizer.json --edits 1000000 --state run.json --json
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_tokenizer_arguments(parser)
-    parser.add_argument("--cases", type=positive, default=2_000, metavar="N", help="cases to try (default 2000)")
-    parser.add_argument("--seed", default="0", metavar="S", help="the same seed makes the same cases (default 0)")
+    parser.add_argument(
+        "--tokenizer",
+        action="append",
+        metavar="NAME",
+        help=f"a name, a fingerprint or a tokenizer.json; may be given several times (default {BUILT_IN})",
+    )
+    parser.add_argument("--registry", type=Path, metavar="DIR", help="the registry's folder")
+    parser.add_argument(
+        "--edits",
+        type=positive,
+        default=DEFAULT_EDITS,
+        metavar="N",
+        help=f"edits to try with each tokenizer (default {DEFAULT_EDITS})",
+    )
+    parser.add_argument("--seed", default="0", metavar="S", help="the same seed makes the same edits (default 0)")
+    parser.add_argument(
+        "--reference-every",
+        type=positive,
+        default=DEFAULT_REFERENCE_EVERY,
+        metavar="K",
+        help=f"compare every K-th text with the reference too (default {DEFAULT_REFERENCE_EVERY})",
+    )
     jobs = max(1, min(4, os.cpu_count() or 1))
     parser.add_argument("--jobs", type=positive, default=jobs, metavar="N", help=f"processes (default {jobs})")
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="record what is done there; the same command goes on from it"
+    )
     parser.add_argument("--json", action="store_true", help="write JSON to stdout, failures with their texts")
+    add_epilog(parser, _EPILOG)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     registry = open_registry(options.registry)
-    entry = choose_tokenizer(registry, options.tokenizer)
-    registry.get(entry.fingerprint)  # a file that cannot be loaded is one clear error, here
-    path = registry.path(entry.fingerprint)
-    chains = [
-        (f"{options.seed}/{number}", min(CASES_PER_CHAIN, options.cases - start))
-        for number, start in enumerate(range(0, options.cases, CASES_PER_CHAIN))
-    ]
-    outcome = Outcome()
-    jobs = min(options.jobs, len(chains), MAX_JOBS)
-    with (
-        progress_bar(f"verifying {entry.name}", total=len(chains)) as bar,
-        # Closed at once on Ctrl-C, so that the processes end with the command.
-        closing(_outcomes(path, chains, jobs)) as outcomes,
-    ):
-        for part in outcomes:
-            outcome.merge(part)
-            bar.advance()
-    result = _summary(entry.name, entry.fingerprint, options.seed, outcome)
+    files = [_file(registry, name) for name in dict.fromkeys(options.tokenizer or [BUILT_IN])]
+    # A file that cannot be loaded is one clear error, here; and a large one is not kept while others are verified.
+    subjects = [_subject(name, path) for name, path in files]
+    identity = run_identity(
+        options.seed, options.edits, options.reference_every, [subject.fingerprint for subject in subjects]
+    )
+    state = State(options.state, identity)
+    reports = []
+    for subject, (_, path) in zip(subjects, files, strict=True):
+        done = state.done(subject.fingerprint)
+        _verify(subject, path, options, state, done)
+        reports.append(entry(subject, done))
+        if not options.json:
+            print_entry(reports[-1])
     if options.json:
-        write_json(result)
-    else:
-        _print(result)
-    return ExitCode.CHECK_FAILED if outcome.failed else ExitCode.OK
+        write_json(report(identity, reports))
+    return ExitCode.CHECK_FAILED if any(each["failed"] for each in reports) else ExitCode.OK
 
 
-def _outcomes(path: Path, chains: list[_Chain], jobs: int) -> Generator[Outcome]:
-    """The outcome of each chain, in the order in which they finish."""
-    if jobs == 1:
-        _start(path)
-        yield from map(_run, chains)
+def _file(registry: Registry, name: str) -> tuple[str, Path]:
+    """The name and the tokenizer.json of what --tokenizer says."""
+    path = Path(name)
+    if path.suffix == ".json" or len(path.parts) > 1:
+        return name, path
+    registered = choose_tokenizer(registry, name)
+    return registered.name, registry.path(registered.fingerprint)
+
+
+def _subject(name: str, path: Path) -> Subject:
+    tokenizer = toksplice.load(path)
+    return Subject(name, tokenizer.fingerprint, tokenizer.explain())
+
+
+def _verify(subject: Subject, path: Path, options: argparse.Namespace, state: State, done: Done) -> None:
+    """Run the batches that are left, and add what comes of them to `done`."""
+    batches = [batch for batch in _batches(options.seed, options.edits) if batch[0] not in done.batches]
+    if not batches:
         return
-    # Fresh processes: a fork would copy the reference's locked thread pool.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=(path,)) as pool:
-        waiting: set[Future[Outcome]] = {pool.submit(_run, chain) for chain in chains}
-        try:
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    started, before = time.monotonic(), done.seconds
+    work = Work(path, options.seed, options.reference_every)
+    jobs = min(options.jobs, len(batches), MAX_JOBS)
+    with (
+        progress_bar(f"verifying {subject.name}", total=options.edits) as bar,
+        # Closed at once on Ctrl-C, so that the processes end with the command.
+        closing(outcomes(work, batches, jobs)) as finished,
+    ):
+        progress = _Progress(subject.name, options.edits, done, bar)
+        for number, outcome in finished:
+            done.batches.add(number)
+            done.outcome.merge(outcome)
+            done.seconds = before + time.monotonic() - started
+            state.record()
+            progress.show()
 
 
-_attack: dict[str, Any] = {}
-"""This process's tokenizer and oracle; loading them takes longer than a chain."""
+class _Progress:
+    """Says how far a tokenizer has come: by the bar on a terminal, by a line now and then elsewhere."""
+
+    def __init__(self, name: str, edits: int, done: Done, bar: Bar) -> None:
+        self._name, self._edits, self._done, self._bar = name, edits, done, bar
+        self._lines = not stderr().is_terminal
+        self._shown = 0
+        self._next_line_s = time.monotonic() + LINE_EVERY_S
+
+    def show(self) -> None:
+        """Show what is done by now."""
+        outcome = self._done.outcome
+        self._bar.advance(outcome.edits - self._shown)
+        self._shown = outcome.edits
+        if self._lines and time.monotonic() >= self._next_line_s:
+            self._next_line_s = time.monotonic() + LINE_EVERY_S
+            speed = outcome.edits / self._done.seconds
+            note(
+                f"{self._name}: {outcome.edits:,} of {self._edits:,} edits, {outcome.failed:,} failed, "
+                f"{outcome.reference_encodes:,} compared with the reference, {speed:,.0f} edits/s"
+            )
 
 
-def _start(path: Path) -> None:
-    import toksplice
-
-    # One thread a process: the processes are the parallelism.
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    data = path.read_bytes()
-    _attack.update(tokenizer=toksplice.load(data), oracle=Oracle(data))
-
-
-def _run(chain: _Chain) -> Outcome:
-    seed, cases = chain
-    return run_chain(_attack["tokenizer"], _attack["oracle"], seed=seed, cases=cases)
-
-
-def _summary(name: str, fingerprint: str, seed: str, outcome: Outcome) -> dict[str, Any]:
-    return {
-        "tokenizer": name,
-        "fingerprint": fingerprint,
-        "seed": seed,
-        "cases": outcome.cases,
-        "failed": outcome.failed,
-        "skipped": outcome.skipped,
-        "by_kind": dict(sorted(outcome.kinds.items())),
-        "by_route": dict(sorted(outcome.routes.items())),
-        "long_context_chars": LONG_CONTEXT_CHARS,
-        "by_route_long_contexts": dict(sorted(outcome.long_routes.items())),
-        "failures": outcome.failures,
-    }
-
-
-def _print(result: dict[str, Any]) -> None:
-    table = Table(title=f"{result['tokenizer']}: {result['cases']:,} cases, {result['failed']:,} failed")
-    for column in ("route", "all contexts", f"contexts over {LONG_CONTEXT_CHARS:,} characters"):
-        table.add_column(column, justify="left" if column == "route" else "right")
-    for route, count in result["by_route"].items():
-        long = result["by_route_long_contexts"]
-        table.add_row(route, _share(count, result["by_route"]), _share(long.get(route, 0), long))
-    stdout().print(table)
-    if result["skipped"]:
-        note(f"{result['skipped']} cases skipped: the reference itself fails on their texts")
-    for failure in result["failures"][:3]:
-        kind, start, end = failure["kind"], failure["start"], failure["end"]
-        note(f"FAILED seed {failure['seed']} edit {failure['edit']}: {kind} [{start}, {end}) "
-             f"{failure['insert'][:60]!r}: {'; '.join(failure['faults'])}")  # fmt: skip
-    if result["failed"]:
-        note("run again with --json to get the failures with their texts")
-
-
-def _share(count: int, counts: dict[str, int]) -> str:
-    return f"{count:,} ({count / max(1, sum(counts.values())):.1%})"
+def _batches(seed: str, edits: int) -> Iterable[Batch]:
+    chains = (
+        Chain(seed, number, min(EDITS_PER_CHAIN, edits - start))
+        for number, start in enumerate(range(0, edits, EDITS_PER_CHAIN))
+    )
+    return enumerate(iter(lambda: tuple(islice(chains, CHAINS_PER_BATCH)), ()))

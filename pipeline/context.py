@@ -18,7 +18,7 @@ from pipeline.telemetry import Span, Telemetry
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
 from schemas.headers import CORRELATION_ID, correlation_id, reply_partition
-from schemas.health import PathStats
+from schemas.health import PATH_SEPARATOR, PathStats
 from schemas.limits import DEFAULT_LIMITS, Limits
 from schemas.reply import Reply
 from schemas.topics import REPLIES, partition_for, session_key
@@ -26,12 +26,16 @@ from schemas.topics import REPLIES, partition_for, session_key
 T = TypeVar("T")
 
 RECENT_LATENCIES: Final = 512
-"""Latest answers of each path that a heartbeat's percentiles are taken over."""
+"""Latest answers of each path and route that a heartbeat's percentiles are taken over."""
 
 HEADROOM_BYTES: Final = 64 * 1024
 """Room left in a record for its key, its headers and the broker's own framing."""
 
-_NO_PATH: Final = "none"
+ATTRIBUTE_PREFIX: Final = "toksplice."
+"""Before the names of a span's own attributes: path, route, engine and reason of the answer to its record."""
+
+_NONE: Final = "none"
+"""Path, route and engine of an answer that has none."""
 
 
 class Context:
@@ -98,6 +102,7 @@ class Context:
             reply = _instead(reply, Code.EXPIRED, "the answer was ready after the deadline")
         value, reply = self._fit(reply)
         partition = self._reply_partition(record, reply)
+        self._describe(record, reply)
         span = await self._send(
             REPLIES,
             record,
@@ -155,7 +160,7 @@ class Context:
     # For the chassis
 
     def path_stats(self) -> dict[str, PathStats]:
-        """Answers by path, for the heartbeat."""
+        """Answers by path and route, for the heartbeat."""
         stats = {}
         for path, (count, recent) in self._latencies.items():
             ordered = sorted(recent)
@@ -210,6 +215,14 @@ class Context:
             span.end()
         return span
 
+    def _describe(self, record: Record, reply: Reply) -> None:
+        """Say on the record's span how its answer was made."""
+        span = self._spans.get((record.source, record.offset))
+        if span is None or not self.telemetry.recording:
+            return
+        attributes = {f"{ATTRIBUTE_PREFIX}{key}": value for key, value in _made_by(reply).items()}
+        span.set_attributes({**attributes, f"{ATTRIBUTE_PREFIX}reason": reply.reason})
+
     def _fit(self, reply: Reply) -> tuple[bytes, Reply]:
         most_bytes = self.write_limits.record_bytes
         if len(reply.ids) + len(reply.offsets or b"") <= most_bytes:
@@ -238,18 +251,18 @@ class Context:
         return self._session_partition(record, reply.tenant, reply.session_id)
 
     def _count(self, reply: Reply, span: Span, *, tokenizer: str, op: str, received_us: int | None) -> None:
-        path = reply.path.value if reply.path is not None else _NO_PATH
+        made = _made_by(reply)
         took_us = None if received_us is None else max(0, self.clock.now_us() - received_us)
         if took_us is not None:
-            count, recent = self._latencies.get(path, (0, deque[int](maxlen=RECENT_LATENCIES)))
+            key = made["path"] if reply.route is None else PATH_SEPARATOR.join((made["path"], made["route"]))
+            count, recent = self._latencies.get(key, (0, deque[int](maxlen=RECENT_LATENCIES)))
             recent.append(took_us)
-            self._latencies[path] = (count + 1, recent)
+            self._latencies[key] = (count + 1, recent)
         telemetry = self.telemetry
         if not telemetry.recording:
             return
-        common = {"path": path, "status": reply.status.value, "tokenizer": tokenizer}
-        route = reply.route.value if reply.route is not None else _NO_PATH
-        telemetry.requests.add(1, {**common, "reason": reply.reason, "route": route})
+        common = {**made, "status": reply.status.value, "tokenizer": tokenizer}
+        telemetry.requests.add(1, {**common, "reason": reply.reason})
         if reply.status is Status.REJECTED and reply.code is not None:
             telemetry.rejections.add(1, {"code": reply.code.value})
         elif reply.status is Status.NEED_TEXT:
@@ -259,6 +272,16 @@ class Context:
         if took_us is not None:
             context = telemetry.exemplar_context(span)
             telemetry.request_duration.record(took_us / 1e6, {**common, "op": op}, context)
+
+
+def _made_by(reply: Reply) -> dict[str, str]:
+    """How an answer was made, as attributes."""
+    path, route = reply.path, reply.route
+    return {
+        "path": path.value if path is not None else _NONE,
+        "route": route.value if route is not None else _NONE,
+        "engine": route.engine.value if route is not None else _NONE,
+    }
 
 
 def _instead(reply: Reply, code: Code, message: str) -> Reply:

@@ -6,7 +6,8 @@ client records `request_e2e_duration`, `client_dropped_replies` and `client_rese
 services' own.
 
 Every attribute has few values, and none comes from a user: `tokenizer` is a registered name; `path`,
-`reason`, `route`, `op`, `status`, `code`, `cause` and `outcome` are words of the protocol.
+`reason`, `route`, `op`, `status`, `code`, `cause` and `outcome` are words of the protocol. `engine`, which is
+"native" or "reference", follows from the route (`schemas.reply.Route.engine`).
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Instruments:
     def _make_request_instruments(self) -> None:
         self.request_duration = self._histogram(
             "toksplice.request.duration",
-            "From the classifier's read to the acknowledged answer {path, tokenizer, op, status}.",
+            "From the classifier's read to the acknowledged answer {path, route, engine, tokenizer, op, status}.",
         )
         self.request_e2e_duration = self._histogram(
             "toksplice.request.e2e.duration", "A client's call, retries included {status}."
         )
         self.requests = self._counter(
-            "toksplice.requests", "{request}", "Answers {path, reason, route, status, tokenizer}."
+            "toksplice.requests", "{request}", "Answers {path, reason, route, engine, status, tokenizer}."
         )
         self.rejections = self._counter("toksplice.rejections", "{request}", "Answers with status rejected {code}.")
         self.need_text = self._counter("toksplice.need_text", "{request}", "Deltas whose session was not held.")
@@ -78,7 +79,7 @@ class Instruments:
 
     def _make_engine_instruments(self) -> None:
         self.certificates = self._counter(
-            "toksplice.certificates", "{certificate}", "Splices checked {outcome=accepted|refused}."
+            "toksplice.certificates", "{certificate}", "Windows of route C checked {outcome=accepted|refused}."
         )
         self.certificate_doublings: Histogram = self._meter.create_histogram(
             "toksplice.certificate.doublings",
@@ -95,7 +96,7 @@ class Instruments:
         self.sessions = self._gauge("toksplice.sessions", "{session}", "Sessions held.")
         self.session_bytes = self._gauge("toksplice.session.bytes", "By", "Memory of the sessions held.")
         self.characters_encoded = self._counter(
-            "toksplice.characters.encoded", "{character}", "Characters given to the reference."
+            "toksplice.characters.encoded", "{character}", "Characters tokenized {engine}."
         )
         self.characters_delivered = self._counter(
             "toksplice.characters.delivered", "{character}", "Characters of text that the answered requests brought."

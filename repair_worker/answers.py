@@ -98,7 +98,7 @@ def failed(work: Work, entry: Entry[Any] | None, code: Code, message: str) -> Re
         reason=work.reason,
         epoch=0 if entry is None else entry.epoch,
         revision=0 if entry is None else entry.revision,
-        length=0 if entry is None else entry.session.length,
+        length=0 if entry is None else entry.length,
         fingerprint=work.fingerprint,
     )
 

@@ -99,6 +99,7 @@ class Keeper:
                 identity=identity,
                 partition=partition,
                 session=session,
+                length=session.length,
                 epoch=snapshot.epoch,
                 revision=snapshot.revision,
                 origin_epoch=snapshot.origin_epoch,
@@ -124,7 +125,7 @@ class Keeper:
             self._dirty[entry.identity] = None
 
     def changed(self, entry: Entry[Session]) -> None:
-        """Account for a change of the session or of its history."""
+        """Account for a change of the session or of its history. Call it under the session's lock."""
         self._store.settle(entry)
         if entry.held:
             self._dirty[entry.identity] = None
@@ -191,26 +192,42 @@ class Keeper:
             if entry is None:
                 self._dirty.pop(identity, None)
                 continue
-            async with self.exclusive(entry):
-                # Before the state is read: a change after this makes it dirty again.
-                self._dirty.pop(identity, None)
-                if not entry.held:
-                    continue
-                state = await self._ctx.run_blocking(entry.session.to_bytes)
-                snapshot = Snapshot(
-                    identity=identity,
-                    epoch=entry.epoch,
-                    revision=entry.revision,
-                    origin_epoch=entry.origin_epoch,
-                    state=state,
-                    history=tuple(entry.history),
-                )
+            with self._store.pinned(entry):
+                snapshot = await self._snapshot_of(entry)
+            if snapshot is None:
+                continue
             if not await snapshots.save(snapshot):
                 if entry.held:
                     self._dirty[identity] = None
                 return False
         await snapshots.trim()
         return True
+
+    async def _snapshot_of(self, entry: Entry[Session]) -> Snapshot | None:
+        """The session's present state, written out; None when it ended. The session's lock is held for a copy only:
+        writing out a long text takes many times as long, and requests wait for the lock."""
+        async with entry.lock:
+            # Before the state is read: a change after this makes it dirty again.
+            self._dirty.pop(entry.identity, None)
+            if not entry.held:
+                return None
+            copy = await self._ctx.run_blocking(entry.session.fork)
+            epoch, revision, history = entry.epoch, entry.revision, tuple(entry.history)
+        state = await self._ctx.run_blocking(copy.to_bytes)
+        del copy
+        async with entry.lock:
+            # A change made meanwhile was weighed while the copy shared its memory.
+            self._store.reweigh(entry)
+        if self._store.peek(entry.identity) is not entry:
+            return None
+        return Snapshot(
+            identity=entry.identity,
+            epoch=epoch,
+            revision=revision,
+            origin_epoch=entry.origin_epoch,
+            state=state,
+            history=history,
+        )
 
     def _removed(self, entry: Entry[Session], cause: Cause) -> None:
         """Called by the store for every session that goes."""

@@ -111,6 +111,7 @@ class RepairService:
                 now_ms=ctx.clock.now_ms,
                 ttl_s=self._settings.session_ttl_s,
                 failures=ctx.telemetry.snapshot_failures,
+                run_blocking=ctx.run_blocking,
             )
         self._keeper = Keeper(ctx, self._tokenizers, self._settings, snapshots)
         self._waiting = Waiting(ctx.clock, self._settings, fit_now=self._fit_now, serve=self._serve_waited)
@@ -159,6 +160,7 @@ class RepairService:
                 identity=identity,
                 partition=record.partition,
                 session=session,
+                length=session.length,
                 epoch=adopt.epoch,
                 revision=adopt.revision,
                 origin_epoch=adopt.epoch,
@@ -189,13 +191,13 @@ class RepairService:
                     # Whether a delta that waited is in time can turn out differently in another life.
                     entry.renew |= not may_wait
                     reply = await self._with_session(record, work, entry, started_us)
+                    if reply is None:
+                        if may_wait and (parked := self._waiting.park(record, work)) is not None:
+                            return parked
+                        reply = self._stale(work, entry)
                     break
         else:
             return await self._without_session(record, work, may_wait)
-        if reply is None:
-            if may_wait and (parked := self._waiting.park(record, work)) is not None:
-                return parked
-            reply = self._stale(work, entry)
         if work.request.op is Op.CLOSE:
             await self._keeper.close(entry)
         else:
@@ -255,14 +257,15 @@ class RepairService:
                     return None
                 case Fit.STALE:
                     return self._stale(work, entry)
-        if length_after(request, entry.session.length) > self._text_bytes_max:
+        length = length_after(request, entry.length)
+        if length > self._text_bytes_max:
             message = f"a session's text may have {self._text_bytes_max} bytes"
             entry.renew = True
             return self._remembered(entry, answers.failed(work, entry, Code.TEXT_TOO_LARGE, message))
         try:
             if request.op is Op.FORK:
                 return await self._fork(record, work, entry)
-            return await self._change(work, entry, started_us)
+            return await self._change(work, entry, length, started_us)
         except TokSpliceError as error:
             _log.info("a change by tokenizer %s was refused: %s", work.fingerprint[:12], error.code)
             code = code_of(error)
@@ -292,10 +295,14 @@ class RepairService:
             kept = answers.completed(kept, total, ids)
         return replace(kept, replayed=True)
 
-    async def _change(self, work: Work, entry: Entry[Session], started_us: int) -> Reply:
-        """Change the session and note the answer. Raises TokSpliceError with the session as it was."""
-        forced = self._force_reason(work, entry)
+    async def _change(self, work: Work, entry: Entry[Session], length: int, started_us: int) -> Reply:
+        """Change the session, whose text then has `length` bytes, and note the answer. Raises TokSpliceError with the
+        session as it was."""
+        forced = self._force_reason(work, entry, length)
         try:
+            if forced is BREAKER_OPEN:
+                # Whoever opened the breaker doubts what ran until now, the engine too.
+                entry.session = await self._ctx.run_blocking(entry.session.on_reference)
             change = await self._ctx.run_blocking(apply, entry.session, work.request, forced is not None)
         except TokSpliceError:
             raise
@@ -307,6 +314,7 @@ class RepairService:
             entry.epoch = self._draw_epoch()
             entry.renew = False
         entry.revision += 1
+        entry.length = change.length
         reason = self._observe(work, change, forced)
         timings = {
             "queue_us": max(0, started_us - work.received_us),
@@ -343,7 +351,7 @@ class RepairService:
         if request.want is Want.IDS:
             ids = await self._ctx.run_blocking(cut, session, 0, session.total, request.offsets)
         timings = {"total_us": self._age_us(work)}
-        reply = answers.forked(work, adopt, total=session.total, length=session.length, ids=ids, timings=timings)
+        reply = answers.forked(work, adopt, total=session.total, length=entry.length, ids=ids, timings=timings)
         return self._remembered(entry, reply)
 
     async def _answer(self, record: Record, work: Work, reply: Reply) -> None:
@@ -374,23 +382,22 @@ class RepairService:
         # A text that one request cannot carry could never be sent again after its session is gone.
         return min(self._settings.session_text_bytes_max, self._ctx.limits.text_bytes)
 
-    def _force_reason(self, work: Work, entry: Entry[Session]) -> str | None:
+    def _force_reason(self, work: Work, entry: Entry[Session], length: int) -> str | None:
         """Why this change must be made by the reference on the whole text; None when it may be spliced."""
         if self._ctx.control.breaker_open(work.fingerprint):
             return BREAKER_OPEN
-        if length_after(work.request, entry.session.length) > self._settings.splice_text_bytes_max:
+        if length > self._settings.splice_text_bytes_max and not entry.session.native:
             return OVER_SPLICE_LIMIT
         return None
 
     def _observe(self, work: Work, change: Change, forced: str | None) -> str:
         """Record what the change took; returns the reason for its path."""
         telemetry, patch = self._ctx.telemetry, change.patch
-        telemetry.characters_encoded.add(patch.chars_encoded)
+        telemetry.characters_encoded.add(patch.chars_encoded, {"engine": change.route.engine.value})
         telemetry.characters_delivered.add(len(work.request.text or ""))
-        if patch.certificate is not None:
+        if isinstance(patch.certificate, Certificate):
             telemetry.certificates.add(1, {"outcome": "accepted"})
-            if isinstance(patch.certificate, Certificate):
-                telemetry.certificate_doublings.record(patch.certificate.doublings)
+            telemetry.certificate_doublings.record(patch.certificate.doublings)
         elif patch.reason in _REFUSALS:
             telemetry.certificates.add(1, {"outcome": "refused"})
         if patch.route != "D":
@@ -417,7 +424,7 @@ class RepairService:
 
 def _state(entry: Entry[Session]) -> Base:
     """The state of a session, as a delta would name it."""
-    return Base(revision=entry.revision, length=entry.session.length, epoch=entry.epoch)
+    return Base(revision=entry.revision, length=entry.length, epoch=entry.epoch)
 
 
 def _is_duplicate(current: Entry[Session], adopt: Adopt) -> bool:

@@ -47,7 +47,7 @@ class RepairSettings:
         16 * _MIB,
         env="TOKSPLICE_SPLICE_TEXT_BYTES_MAX",
         unit="bytes",
-        doc="Sessions with a longer text are encoded in full at every change.",
+        doc="Sessions with a longer text are encoded in full at every change, unless the native engine serves them.",
         minimum=0,
     )
     history_answers_max: int = setting(

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import aiosqlite
 import msgpack  # type: ignore[import-untyped]
@@ -74,6 +74,13 @@ _VACUUM: Final = "PRAGMA incremental_vacuum(1024)"
 
 T = TypeVar("T")
 
+
+class RunBlocking(Protocol):
+    """Runs a function in a thread, as `Context.run_blocking` does."""
+
+    def __call__(self, fn: Callable[..., T], /, *args: Any) -> Awaitable[T]: ...
+
+
 _log = logging.getLogger(__name__)
 
 
@@ -105,14 +112,16 @@ class SnapshotFile:
         now_ms: Callable[[], int],
         ttl_s: float,
         failures: Counter,
+        run_blocking: RunBlocking,
     ) -> None:
         """`ttl_s`: rows written longer ago are neither restored nor kept. `failures` counts by attribute
-        `code`."""
+        `code`. `run_blocking` computes checksums, which takes milliseconds for long texts."""
         self._path = Path(path)
         self.settings = settings or SnapshotSettings()
         self._now_ms = now_ms
         self._ttl_ms = round(ttl_s * 1_000)
         self._failures = failures
+        self._run_blocking = run_blocking
         self._connection: aiosqlite.Connection | None = None
         self.problem = ""
         """What the last use of the file failed of, for people; "" while all is well."""
@@ -142,7 +151,7 @@ class SnapshotFile:
         if row is None:
             return None
         try:
-            return _parse(identity, key, row)
+            return await self._run_blocking(_parse, identity, key, row)
         except (ValueError, TypeError, msgpack.UnpackException):
             await self.drop_damaged(identity)
             return None
@@ -161,7 +170,7 @@ class SnapshotFile:
             snapshot.origin_epoch,
             history,
             snapshot.state,
-            _digest(snapshot, history),
+            await self._run_blocking(_digest, snapshot, history),
             size_bytes,
             self._now_ms(),
         )

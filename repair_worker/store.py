@@ -63,6 +63,8 @@ class Entry(Generic[S]):
     identity: Identity
     partition: int
     session: S
+    length: int
+    """UTF-8 bytes of the text in that state: the session itself may be read under `lock` only."""
     epoch: int
     revision: int
     history: History
@@ -74,7 +76,7 @@ class Entry(Generic[S]):
     announced: bool = False
     """Whether the directory has a record of this session."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a thread reads or changes `session`, which is not thread-safe."""
+    """Held while `session` is read or changed, which no two threads may do at once."""
     held: bool = field(default=False, init=False)
     """False once the store has let go of this entry."""
     pins: int = field(default=0, init=False)
@@ -166,14 +168,19 @@ class SessionStore(Generic[S]):
         self._make_room()
 
     def settle(self, entry: Entry[S]) -> None:
-        """Account for a change of the entry's session or history. Nothing happens when it is no longer held."""
+        """Account for a change of the entry's session or history, which is a use of it. Nothing happens when it is no
+        longer held. Call it under the entry's lock."""
         if not entry.held:
             return
-        weight = entry.weigh()
-        self._bytes += weight - entry.accounted_bytes
-        entry.accounted_bytes = weight
+        self._account(entry)
         self._touch(entry)
         self._make_room()
+
+    def reweigh(self, entry: Entry[S]) -> None:
+        """Account for what the entry weighs now without using it, as after a copy that shared its memory has gone."""
+        if entry.held:
+            self._account(entry)
+            self._make_room()
 
     @contextmanager
     def pinned(self, entry: Entry[S]) -> Iterator[None]:
@@ -210,6 +217,11 @@ class SessionStore(Generic[S]):
         for entry in expired:
             self._drop(entry, Cause.TTL)
         return len(expired)
+
+    def _account(self, entry: Entry[S]) -> None:
+        weight = entry.weigh()
+        self._bytes += weight - entry.accounted_bytes
+        entry.accounted_bytes = weight
 
     def _expired(self, entry: Entry[S]) -> bool:
         return self._monotonic_s() - entry.last_used_s > self._limits.ttl_s

@@ -8,13 +8,16 @@ from typing import ClassVar, Final
 from schemas.kinds import Bool, Fraction, Int, ListOf, MapOf, Str
 from schemas.message import Field, Message, Nested, Record
 
+#: Between path and route in a key of `Health.paths`.
+PATH_SEPARATOR: Final = "/"
+
 #: `Control.tokenizer` for a record that holds for every tokenizer without one of its own.
 ALL_TOKENIZERS: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStats(Message):
-    """Answers of one path since the worker started, and their recent latency in microseconds."""
+    """Answers of one path and route since the worker started, and their recent latency in microseconds."""
 
     count: int
     p50_us: int
@@ -48,7 +51,11 @@ class Health(Record):
         Field("time_ms", Int(), "Epoch milliseconds of this heartbeat.", "yes"),
         Field("ready", Bool(), "Whether it takes work.", "yes"),
         Field("detail", Str("message_bytes"), "Why it is not ready, for people."),
-        Field("paths", MapOf(Nested(PathStats)), "Counts and latencies by path."),
+        Field(
+            "paths",
+            MapOf(Nested(PathStats)),
+            "Counts and latencies by path and route, such as `repair/A`; without a route, as for failures, `repair`.",
+        ),
     )
 
 
@@ -67,6 +74,8 @@ class Control(Record):
             'A fingerprint, or "*" for all. A breaker that is open for all is open for each.',
             "yes",
         ),
-        Field("breaker_open", Bool(), "true: no splicing; every request is encoded in full.", "yes"),
+        Field(
+            "breaker_open", Bool(), "true: no splicing and no engine; the reference encodes every text in full.", "yes"
+        ),
         Field("sampling", Fraction(), "Share of answers that are checked against the reference.", "yes"),
     )

@@ -24,17 +24,29 @@ class Path(StrEnum):
     CPU = "cpu"
 
 
+class Engine(StrEnum):
+    """What tokenizes on a route. It is not on the wire: the route says it."""
+
+    NATIVE = "native"
+    REFERENCE = "reference"
+
+
 class Route(StrEnum):
     """How exactness was assured.
 
     A: the scanner was resumed. B: the model was resumed. C: a certified window of the reference. D: the
-    reference on the whole text.
+    reference on the whole text. A first text has nothing to resume: A and B are then the same scan from its start.
     """
 
     A = "A"
     B = "B"
     C = "C"
     D = "D"
+
+    @property
+    def engine(self) -> Engine:
+        """What tokenizes on this route."""
+        return Engine.NATIVE if self in (Route.A, Route.B) else Engine.REFERENCE
 
 
 def clip(text: str, most_bytes: int) -> str:
@@ -88,8 +100,8 @@ class Reply(Record):
         Field(
             "route",
             Choice(Route),
-            "How exactness was assured: A the scanner was resumed, B the model was resumed, C a certified "
-            "window of the reference, D the reference on the whole text.",
+            "How exactness was assured: by the native engine, A its scanner was resumed, B its model was resumed (a "
+            "first text is scanned from its start); by the reference, C a certified window, D the whole text.",
         ),
         Field("epoch", Int(), "Names this incarnation of the session; see [Epochs](#epochs)."),
         Field(

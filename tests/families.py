@@ -197,7 +197,7 @@ REFERENCE_ONLY: dict[str, Callable[[], Json]] = {"llama2": _llama2, "falcon": _f
 WORDS: dict[str, Callable[[], Json]] = {"bert": _bert}
 
 
-#: Served by the native engine's route A when it is asked for.
+#: Served by the native engine's route A.
 ENGINE = tuple(
     name
     for name in CERTIFIED | REFERENCE_ONLY
@@ -212,6 +212,6 @@ def tokenizer_json(name: str) -> bytes:
 
 
 @functools.cache
-def family(name: str, *, engine: bool = False) -> Tokenizer:
+def family(name: str, *, engine: bool = True) -> Tokenizer:
     """The loaded tokenizer of a family; without the native engine if that is asked for."""
     return load(tokenizer_json(name), name=name, engine=engine)

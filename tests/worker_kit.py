@@ -72,9 +72,9 @@ def tiny_json() -> bytes:
 
 
 @functools.cache
-def tiny() -> toksplice.Tokenizer:
-    """The tokenizer of `tiny_json`, loaded once."""
-    return toksplice.load(tiny_json(), name=NAME)
+def tiny(*, engine: bool = True) -> toksplice.Tokenizer:
+    """The tokenizer of `tiny_json`, loaded once; without the native engine if that is asked for."""
+    return toksplice.load(tiny_json(), name=NAME, engine=engine)
 
 
 @functools.cache
@@ -90,7 +90,8 @@ def reference_ids(text: str, *, add_special_tokens: bool = False) -> list[int]:
 class TinyRegistry:
     """A registry of `tiny`. `errors` are raised by the next calls of `get`, first come first served."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, engine: bool = True) -> None:
+        self.engine = engine
         self.errors: list[Exception] = []
         self.gets = 0
 
@@ -110,7 +111,7 @@ class TinyRegistry:
         if self.errors:
             raise self.errors.pop(0)
         self.resolve(fingerprint_hex)
-        return tiny()
+        return tiny(engine=self.engine)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from toksplice import snapshot
+from toksplice import snapshot, textview
 from toksplice._native import Session as NativeSession
 from toksplice.certificate import Resumption
 from toksplice.errors import PositionError, ReferenceFailedError
 from toksplice.patch import Patch, full_patch, unchanged_patch
-from toksplice.reference import U32, encode_utf8
+from toksplice.reference import U32, Encoded, Specials, encode_utf8
+from toksplice.reference_session import ReferenceSession
 from toksplice.session import Session
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class EngineSession(Session):
         return self._specials.around(self._native.ids(0, self._native.total))
 
     @property
+    def native(self) -> bool:
+        return True
+
+    @property
     def add_special_tokens(self) -> bool:
         return self._add_special_tokens
 
@@ -61,12 +66,31 @@ class EngineSession(Session):
         return self._native.size_bytes
 
     def offsets(self) -> U32:
-        offsets = self._native.offsets(0, self._native.total)
-        if not self._before and not self._after:
+        return self.offsets_between(0, self.total)
+
+    def ids_between(self, start: int, stop: int) -> U32:
+        special, first, last = self._cut(start, stop)
+        return special.around(self._native.ids(first, last))
+
+    def offsets_between(self, start: int, stop: int) -> U32:
+        special, first, last = self._cut(start, stop)
+        offsets = self._native.offsets(first, last)
+        if not special.prefix and not special.suffix:
             return offsets
-        return np.pad(offsets, ((self._before, self._after), (0, 0)))
+        return np.pad(offsets, ((len(special.prefix), len(special.suffix)), (0, 0)))
+
+    def _cut(self, start: int, stop: int) -> tuple[Specials, int, int]:
+        """What tokens [start, stop) are: special ones at the sides, and a stretch of the engine's."""
+        self._check_stretch(start, stop)
+        count = self._native.total
+        end = self._before + count
+        suffix = self._specials.suffix[max(0, start - end) : max(0, stop - end)]
+        first, last = (min(max(0, at - self._before), count) for at in (start, stop))
+        return Specials(self._specials.prefix[start:stop], suffix), first, last
 
     def splice(self, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
+        textview.check_is_int(start)
+        textview.check_is_int(end)
         if force_full:
             return self._by_reference(start, end, text)
         try:
@@ -107,6 +131,13 @@ class EngineSession(Session):
         return EngineSession(
             self._tokenizer, self._route, self._native.fork(), add_special_tokens=self._add_special_tokens
         )
+
+    def on_reference(self) -> ReferenceSession:
+        native = self._native
+        spans = native.offsets(0, native.total)
+        tokens = Encoded(native.ids(0, native.total), spans[:, 0], spans[:, 1])
+        text = native.text(0, native.length)
+        return ReferenceSession(self._tokenizer, text, tokens, add_special_tokens=self._add_special_tokens)
 
     def to_bytes(self) -> bytes:
         text = self._native.text(0, self._native.length)

@@ -46,7 +46,10 @@ class RouteC:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Which routes serve a tokenizer, and why: `routes` in the order they are tried."""
+    """Which routes serve a tokenizer, and why: `routes` in the order they are tried.
+
+    `synchronising_pairs` are those of route C, 0 where another route serves.
+    """
 
     routes: tuple[str, ...]
     reason: str
@@ -79,30 +82,28 @@ _NATIVE_REASONS = {
 }
 
 
-def explain(
-    config: Mapping[str, Any],
-    route: Route | None,
-    reason: str,
-    *,
-    native: str | None,
-    without_native: str,
-    longest_token_chars: int,
+def explain_native(config: Mapping[str, Any], letter: str, longest_token_chars: int) -> Explanation:
+    """What is said of a tokenizer that the engine serves by the route `letter`."""
+    return _explanation(config, (letter,), _NATIVE_REASONS[letter], 0, longest_token_chars)
+
+
+def explain(config: Mapping[str, Any], route: Route | None, reason: str, longest_token_chars: int) -> Explanation:
+    """What is said of a tokenizer that the engine does not serve; `route`, `reason`: of `plan`."""
+    routes = ("C", "D") if route else ("D",)
+    pairs = int(route.sync.pairs.sum()) if isinstance(route, RouteC) else 0
+    return _explanation(config, routes, reason, pairs, longest_token_chars)
+
+
+def _explanation(
+    config: Mapping[str, Any], routes: tuple[str, ...], reason: str, pairs: int, longest: int
 ) -> Explanation:
-    """Which routes serve a tokenizer. `native`: the letter of the engine's route, or None; `without_native`: why there
-    is none."""
-    if native is not None:
-        why = _NATIVE_REASONS[native]
-        routes: tuple[str, ...] = (native,)
-    else:
-        why = f"{reason} (no engine: {without_native})"
-        routes = ("C", "D") if route else ("D",)
     return Explanation(
         routes=routes,
-        reason=why,
+        reason=reason,
         pre_tokenizer=tuple(step["type"] for step in steps(config.get("pre_tokenizer"), "pretokenizers")),
         normalizer=" + ".join(s["type"] for s in steps(config.get("normalizer"), "normalizers")) or "none",
-        synchronising_pairs=int(route.sync.pairs.sum()) if isinstance(route, RouteC) else 0,
-        longest_token_chars=longest_token_chars,
+        synchronising_pairs=pairs,
+        longest_token_chars=longest,
         added_tokens=len(config.get("added_tokens") or ()),
     )
 

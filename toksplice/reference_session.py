@@ -51,11 +51,23 @@ class ReferenceSession(Session):
         return self._add_special_tokens
 
     @property
+    def native(self) -> bool:
+        return False
+
+    @property
     def size_bytes(self) -> int:
         return sys.getsizeof(self._text) + self._tokens.size_bytes
 
     def offsets(self) -> U32:
-        return np.stack([self._tokens.starts, self._tokens.ends], axis=1)
+        return self.offsets_between(0, self.total)
+
+    def ids_between(self, start: int, stop: int) -> U32:
+        self._check_stretch(start, stop)
+        return self._tokens.ids[start:stop].copy()
+
+    def offsets_between(self, start: int, stop: int) -> U32:
+        self._check_stretch(start, stop)
+        return np.stack([self._tokens.starts[start:stop], self._tokens.ends[start:stop]], axis=1)
 
     def splice(self, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
         new = encode_utf8(text)
@@ -86,6 +98,9 @@ class ReferenceSession(Session):
         return ReferenceSession(
             self._tokenizer, bytes(self._text), self._tokens.core, add_special_tokens=self._add_special_tokens
         )
+
+    def on_reference(self) -> ReferenceSession:
+        return self
 
     def to_bytes(self) -> bytes:
         fingerprint, text = self._tokenizer.fingerprint, bytes(self._text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from toksplice.errors import PositionError
 from toksplice.patch import Patch
 from toksplice.reference import U32
 
@@ -32,11 +33,18 @@ class Session(ABC):
     @property
     @abstractmethod
     def ids(self) -> U32:
-        """All ids, special tokens included, u32 of shape (total,); valid until the next edit."""
+        """All ids, special tokens included, u32 of shape (total,); valid until the next edit. To read some of them
+        `ids_between` is cheaper."""
 
     @property
     @abstractmethod
     def add_special_tokens(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def native(self) -> bool:
+        """Whether the native engine serves this session: its edits take routes A or B, and the cost of one does not
+        depend on the length of the text."""
 
     @property
     @abstractmethod
@@ -46,6 +54,15 @@ class Session(ABC):
     @abstractmethod
     def offsets(self) -> U32:
         """UTF-8 byte span of every token, u32 of shape (total, 2), as the reference gives them."""
+
+    @abstractmethod
+    def ids_between(self, start: int, stop: int) -> U32:
+        """`ids[start:stop]`, a copy made without touching the other ids. Raises `PositionError` unless 0 <= start <=
+        stop <= total."""
+
+    @abstractmethod
+    def offsets_between(self, start: int, stop: int) -> U32:
+        """`offsets()[start:stop]`, made without touching the other spans. Raises `PositionError` as `ids_between`."""
 
     @abstractmethod
     def splice(self, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
@@ -60,6 +77,11 @@ class Session(ABC):
         """An independent session with the same text and tokens."""
 
     @abstractmethod
+    def on_reference(self) -> Session:
+        """A session with this text and these tokens that trusts the reference alone: this one when it does so already.
+        The next edit with `force_full` corrects tokens that the engine had wrong."""
+
+    @abstractmethod
     def to_bytes(self) -> bytes:
         """A snapshot for `Tokenizer.restore`, with a version and a checksum."""
 
@@ -70,3 +92,7 @@ class Session(ABC):
     def truncate(self, length: int, *, force_full: bool = False) -> Patch:
         """Keep the first `length` bytes."""
         return self.splice(length, self.length, "", force_full=force_full)
+
+    def _check_stretch(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.total:
+            raise PositionError(f"tokens {start} to {stop} are no stretch of {self.total} tokens")

@@ -10,10 +10,15 @@ _BYTES_A_CHAR = 4
 _COMPARE_BLOCK = 1 << 16
 
 
-def check_boundary(text: bytearray, position: int) -> None:
-    """Raise `PositionError` unless `position` is a character boundary of `text`."""
+def check_is_int(position: int) -> None:
+    """Raise `PositionError` for what only converts to a position, as bools and floats do."""
     if isinstance(position, bool) or not isinstance(position, int):
         raise PositionError(f"a position must be an int, not {type(position).__name__}")
+
+
+def check_boundary(text: bytearray, position: int) -> None:
+    """Raise `PositionError` unless `position` is a character boundary of `text`."""
+    check_is_int(position)
     if not 0 <= position <= len(text):
         raise PositionError(f"position {position} is outside a text of {len(text)} bytes")
     if position < len(text) and text[position] & 0xC0 == 0x80:

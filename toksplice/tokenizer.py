@@ -14,7 +14,7 @@ from toksplice.engine_session import EngineSession
 from toksplice.errors import SnapshotError, TokenizerError
 from toksplice.fingerprint import fingerprint_of, parse
 from toksplice.pattern import UnsupportedPatternError
-from toksplice.plan import Explanation, Route, explain, longest_token_chars, plan
+from toksplice.plan import Explanation, Route, explain, explain_native, longest_token_chars, plan
 from toksplice.reference import U32, Encoded, Reference, Specials, encode_utf8
 from toksplice.reference_session import ReferenceSession
 from toksplice.session import Session
@@ -22,9 +22,12 @@ from toksplice.structure import NotUnderstoodError
 
 
 class Tokenizer:
-    """An exact tokenizer over one tokenizer.json. Thread-safe; sessions of it are independent."""
+    """An exact tokenizer over one tokenizer.json. Thread-safe; sessions of it are independent.
 
-    def __init__(self, data: bytes, *, name: str = "", engine: bool = False) -> None:
+    Without `engine` the native engine is left out, and routes C and D serve every tokenizer: an oracle for the engine.
+    """
+
+    def __init__(self, data: bytes, *, name: str = "", engine: bool = True) -> None:
         config = parse(data)
         self.name = name
         self.fingerprint = fingerprint_of(config)
@@ -55,26 +58,27 @@ class Tokenizer:
         if len({self.reference.normalize(content) for content in contents}) < len(contents):
             raise TokenizerError("two added tokens have the same normalized form")
 
+    @property
+    def whole_text_route(self) -> str:
+        """The route by which whole texts are encoded: the engine's, "A" or "B", else "D"."""
+        return self._native.letter if self._native is not None else "D"
+
     @functools.cached_property
     def _plan(self) -> tuple[Route | None, str]:
         return plan(self._config, self._longest_token_chars)
 
     @property
     def route(self) -> Route | None:
-        """What route C needs, or None when only the engine and the reference serve this tokenizer."""
+        """What route C needs, or None when there is none. Found out when it is first asked for, which can take
+        seconds: no tokenizer that the engine serves ever asks."""
         return self._plan[0]
 
     def explain(self) -> Explanation:
-        """Which routes serve this tokenizer, and why."""
+        """Which routes serve this tokenizer, and why. Without the engine it can take seconds the first time."""
+        if self._native is not None:
+            return explain_native(self._config, self._native.letter, self._longest_token_chars)
         route, reason = self._plan
-        return explain(
-            self._config,
-            route,
-            reason,
-            native=self._native.letter if self._native else None,
-            without_native=self._without_native,
-            longest_token_chars=self._longest_token_chars,
-        )
+        return explain(self._config, route, f"{reason} (no engine: {self._without_native})", self._longest_token_chars)
 
     @functools.cached_property
     def specials(self) -> Specials:
@@ -91,26 +95,30 @@ class Tokenizer:
         encode_utf8(text)
         return self.reference.ids(text, add_special_tokens=add_special_tokens)
 
-    def session(self, text: str = "", *, add_special_tokens: bool = False) -> Session:
-        """A session that begins with `text`, which is encoded in full."""
-        if self._native is not None:
+    def session(self, text: str = "", *, add_special_tokens: bool = False, engine: bool = True) -> Session:
+        """A session that begins with `text`, which is encoded in full; without `engine` by the reference."""
+        if engine and self._native is not None:
             return EngineSession(self, self._native, self._native.session(text), add_special_tokens=add_special_tokens)
         data = encode_utf8(text)
         return ReferenceSession(self, data, self.reference.encode(text), add_special_tokens=add_special_tokens)
 
     def restore(self, data: bytes) -> Session:
-        """The session of a snapshot; raises `SnapshotError` when it is damaged or of another tokenizer."""
+        """The session of a snapshot; raises `SnapshotError` when it is damaged or of another tokenizer.
+
+        It is the engine's when that gives the tokens of the snapshot; else the reference's, if the tokens are there.
+        """
         state = snapshot.parse(data)
         if state.fingerprint != self.fingerprint:
             raise SnapshotError("the session bytes belong to another tokenizer")
-        if self._native is None and state.tokens is not None:
-            return ReferenceSession(self, state.text, state.tokens, add_special_tokens=state.add_special_tokens)
-        session = self.session(state.text.decode(), add_special_tokens=state.add_special_tokens)
-        specials = self.specials_around(add_special_tokens=state.add_special_tokens)
-        core = session.ids[len(specials.prefix) : session.total - len(specials.suffix)]
-        if snapshot.digest_of_ids(core) != state.ids_digest:
+        if self._native is not None or state.tokens is None:
+            session = self.session(state.text.decode(), add_special_tokens=state.add_special_tokens)
+            specials = self.specials_around(add_special_tokens=state.add_special_tokens)
+            core = session.ids_between(len(specials.prefix), session.total - len(specials.suffix))
+            if snapshot.digest_of_ids(core) == state.ids_digest:
+                return session
+        if state.tokens is None:
             raise SnapshotError("the session bytes hold other tokens than their text has")
-        return session
+        return ReferenceSession(self, state.text, state.tokens, add_special_tokens=state.add_special_tokens)
 
     def specials_around(self, *, add_special_tokens: bool) -> Specials:
         """The special tokens around a text, none unless they are asked for."""
@@ -122,7 +130,7 @@ class Tokenizer:
         return TokenBuffer(tokens, specials.prefix, specials.suffix)
 
 
-def load(source: str | Path | bytes, *, name: str = "", engine: bool = False) -> Tokenizer:
+def load(source: str | Path | bytes, *, name: str = "", engine: bool = True) -> Tokenizer:
     """Load a Hugging Face tokenizer.json, by path or by content; raises `TokenizerError`.
 
     Without `engine` the native engine is left out: routes C and D serve every edit.

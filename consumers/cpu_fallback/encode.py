@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.reply import Route
 from schemas.work import Work
 from toksplice import Session, Tokenizer
 
@@ -38,13 +39,15 @@ class Encoded:
     length: int
     """UTF-8 bytes of the text."""
     characters: int
+    route: Route
     state: bytes | None
     """Snapshot of the session; None for a one-off."""
     tokenize_us: int
 
 
-def encode(source: TokenizerSource, work: Work) -> Encoded:
-    """Encode the text of `work` with the reference.
+def encode(source: TokenizerSource, work: Work, by_reference: bool) -> Encoded:
+    """Encode the text of `work` with the native engine if it serves the tokenizer, or else, and with `by_reference`,
+    with the reference.
 
     Raises `toksplice.TokSpliceError`: an unknown tokenizer, text without a UTF-8 form, or a failed reference.
     """
@@ -53,8 +56,9 @@ def encode(source: TokenizerSource, work: Work) -> Encoded:
     tokenizer = source.get(work.fingerprint)
     started_ns = time.perf_counter_ns()
     session: Session | None = None
-    if request.session_id or request.offsets:
-        session = tokenizer.session(text, add_special_tokens=request.add_special_tokens)
+    route = Route.D if by_reference else Route(tokenizer.whole_text_route)
+    if request.session_id or request.offsets or by_reference:
+        session = tokenizer.session(text, add_special_tokens=request.add_special_tokens, engine=not by_reference)
         ids = session.ids
     else:
         ids = tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
@@ -67,6 +71,7 @@ def encode(source: TokenizerSource, work: Work) -> Encoded:
         total=len(ids),
         length=len(text.encode()),
         characters=len(text),
+        route=route,
         state=session.to_bytes() if session is not None and keep else None,
         tokenize_us=tokenize_us,
     )

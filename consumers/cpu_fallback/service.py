@@ -1,5 +1,7 @@
-"""The consumer of tokenize.cpu-fallback: the reference on the whole text, then the hand-over, then the
-answer.
+"""The consumer of tokenize.cpu-fallback: the whole text is encoded, then the session handed over, then the answer
+given.
+
+The native engine encodes where it serves the tokenizer, the reference everywhere else and while the breaker is open.
 
 The order is the point. The state goes to the repair worker first and its acknowledgement is awaited, so that
 a client that has the answer can send a delta at once and the repair worker is sure to have read the state
@@ -95,23 +97,24 @@ class CpuFallbackService:
         if self._ctx.expired(work.request.deadline_ms):
             return self._failure(work, Code.EXPIRED, "the deadline passed before the text was encoded")
         try:
-            encoded = await self._ctx.run_blocking(encode, self._tokenizers, work)
+            by_reference = self._ctx.control.breaker_open(work.fingerprint)
+            encoded = await self._ctx.run_blocking(encode, self._tokenizers, work, by_reference)
         except TokSpliceError as error:
             _log.warning("a text of tokenizer %s was not encoded: %s", work.fingerprint[:12], error.code)
             code = _CODES.get(error.code, Code.INTERNAL)
             # The library's message may quote the text, so only what its code means is passed on.
             return self._failure(work, code, f"{code.meaning} {code.advice}")
-        self._ctx.telemetry.characters_encoded.add(encoded.characters)
+        self._ctx.telemetry.characters_encoded.add(encoded.characters, {"engine": encoded.route.engine.value})
         if self._ctx.expired(work.request.deadline_ms):
             return self._failure(work, Code.EXPIRED, "the deadline passed while the text was encoded")
         epoch = 0
         if encoded.state is not None:
             epoch = self._draw_epoch()
-            await self._hand_over(record, work, epoch, encoded.state)
+            await self._hand_over(record, work, epoch, encoded.route, encoded.state)
         self._ctx.telemetry.characters_delivered.add(encoded.characters)
         return self._success(work, encoded, epoch, started_us)
 
-    async def _hand_over(self, record: Record, work: Work, epoch: int, state: bytes) -> None:
+    async def _hand_over(self, record: Record, work: Work, epoch: int, route: Route, state: bytes) -> None:
         """Send the new session to its repair worker and wait for the acknowledgement.
 
         A state over the record limit is not sent: the answer is right all the same, and the client's next
@@ -126,7 +129,7 @@ class CpuFallbackService:
             epoch=epoch,
             revision=FIRST_REVISION,
             state=state,
-            served=Served(request_id=request.request_id, path=Path.CPU, reason=work.reason, route=Route.D),
+            served=Served(request_id=request.request_id, path=Path.CPU, reason=work.reason, route=route),
         )
         try:
             await self._ctx.forward(
@@ -149,7 +152,7 @@ class CpuFallbackService:
             status=Status.OK,
             path=Path.CPU,
             reason=work.reason,
-            route=Route.D,
+            route=encoded.route,
             epoch=epoch,
             revision=FIRST_REVISION if request.session_id else 0,
             length=encoded.length,

@@ -67,7 +67,7 @@ async def test_a_killed_worker_loses_nothing_and_doubles_nothing(
     processes: dict[str, WorkerProcess], kafka_factory: KafkaFactory
 ) -> None:
     """Sixteen conversations; a repair worker dies between two of their turns, without a word."""
-    tokenizer = family("qwen")
+    tokenizer = family("qwen", engine=False)
     broker = await kafka_factory()
     warm = asyncio.Semaphore(0)
 

@@ -139,12 +139,14 @@ def test_shown_paths_are_whole_in_a_narrow_terminal(
 def test_tokenizers_are_listed_added_and_shown(command: Command, registry: Registry, gpt2_file: Path) -> None:
     listed = command("tokenizers", "list", "--json").json
     assert [entry["name"] for entry in listed["registered"]] == ["gpt2"]
-    assert "qwen3" in [source["name"] for source in listed["fetchable"]]
+    licences = {source["name"]: source["licence"] for source in listed["fetchable"]}
+    assert licences["qwen3"] == "Apache-2.0"
+    assert [entry["licence"] for entry in listed["registered"]] == ["MIT"]
     assert "qwen3" in command("tokenizers", "list").out
     assert command("tokenizers", "add", "mine", gpt2_file).code == 0
     shown = command("tokenizers", "show", "mine", "--json").json
     assert shown["fingerprint"] == registry.resolve("gpt2")
-    assert shown["routes"] == ["C", "D"]
+    assert (shown["routes"], shown["engine"], shown["licence"]) == (["A"], "native", "MIT")
     assert "fingerprint" in command("tokenizers", "show", "mine").out
 
 

@@ -32,7 +32,7 @@ def health(worker: str, *, age_s: float = 0, ready: bool = True) -> Health:
         time_ms=NOW_MS - round(age_s * 1000),
         ready=ready,
         detail="" if ready else "loading",
-        paths={"repair": PathStats(count=1_234, p50_us=1_500, p99_us=9_000)},
+        paths=dict.fromkeys(("repair/A", "cpu/D", "repair"), PathStats(count=1_234, p50_us=1_500, p99_us=9_000)),
     )
 
 
@@ -106,9 +106,15 @@ def test_the_board_shows_the_last_heartbeat_of_each_worker() -> None:
         ("b", True, True),
         ("c", False, False),
     ]
-    assert rows[0]["paths"] == {"repair": {"count": 1_234, "p50_us": 1_500, "p99_us": 9_000}}
+    numbers = {"count": 1_234, "p50_us": 1_500, "p99_us": 9_000}
+    assert rows[0]["paths"] == {
+        "repair/A": {"path": "repair", "route": "A", "engine": "native", **numbers},
+        "cpu/D": {"path": "cpu", "route": "D", "engine": "reference", **numbers},
+        "repair": {"path": "repair", "route": "", "engine": "", **numbers},
+    }
     text = text_of(board)
     assert "1,234" in text
+    assert {"native", "reference"} <= set(text.split())
     assert "gone" in text
     assert "not ready loading" in text
     board.note(b"a", None)

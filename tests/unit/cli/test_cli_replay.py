@@ -60,7 +60,7 @@ def samples_of(oracle: Oracle, talks: Sequence[Conversation] = TALKS) -> list[Sa
                     latency_us=1_000 + number,
                     tokenize_us=500,
                     path="repair" if number else "cpu",
-                    route="C" if number else "D",
+                    route="A" if number else "D",
                     reason="",
                     key=running.append(delta),
                     answer=answer,
@@ -230,9 +230,9 @@ def test_the_numbers_of_a_replay(oracle: Oracle) -> None:
     assert summary.spliced_after_first == 1.0
     assert summary.tokenize_s == pytest.approx(0.002)
     assert summary.speed_up == pytest.approx(2_000)
-    assert [(row.path, row.route, row.requests, row.share) for row in summary.rows] == [
-        ("cpu", "D", 2, 0.5),
-        ("repair", "C", 2, 0.5),
+    assert [(row.path, row.route, row.engine, row.requests, row.share) for row in summary.rows] == [
+        ("cpu", "D", "reference", 2, 0.5),
+        ("repair", "A", "native", 2, 0.5),
     ]
     assert not summary.ok
     assert table(summary).row_count == 2

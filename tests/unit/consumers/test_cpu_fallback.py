@@ -12,11 +12,13 @@ from consumers.cpu_fallback.service import CpuFallbackService
 from pipeline.errors import BrokerUnavailableError, RecordTooLargeError
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
+from schemas.health import Control
 from schemas.reply import Path, Route
 from schemas.request import Base, Op, Want
-from schemas.topics import CPU, REPAIR, REPLIES
+from schemas.topics import CONTROL, CPU, REPAIR, REPLIES
 from schemas.work import Adopt, Served
 from toksplice import ReferenceFailedError, TokenizerError
+from toksplice.engine import NativeRoute
 
 TEXT = "The quick brown fox — jumped <|end|> over 1234 dögs."
 
@@ -29,12 +31,34 @@ async def test_the_answer_is_the_reference_s() -> None:
     async with bench(service()) as it:
         reply = await it.ask(work("r1", text=TEXT, tenant="t"))
         assert ids_of(reply) == reference_ids(TEXT)
-        assert (reply.status, reply.path, reply.route, reply.reason) == (Status.OK, Path.CPU, Route.D, "why")
+        assert (reply.status, reply.path, reply.route, reply.reason) == (Status.OK, Path.CPU, Route.A, "why")
         assert (reply.epoch, reply.revision, reply.length) == (77, 1, len(TEXT.encode()))
         assert (reply.keep_left, reply.keep_right, reply.total) == (0, 0, len(reference_ids(TEXT)))
         assert (reply.tenant, reply.session_id, reply.fingerprint) == ("t", "s", tiny().fingerprint)
         assert set(reply.timings) == {"queue_us", "tokenize_us", "total_us"}
-        assert it.count("toksplice.characters.encoded") == len(TEXT)
+        assert it.count("toksplice.characters.encoded", engine="native") == len(TEXT)
+
+
+async def test_without_the_engine_the_reference_encodes() -> None:
+    async with bench(service(TinyRegistry(engine=False))) as it:
+        reply = await it.ask(work("r1", text=TEXT))
+        assert (reply.path, reply.route, ids_of(reply)) == (Path.CPU, Route.D, reference_ids(TEXT))
+        assert it.count("toksplice.characters.encoded", engine="reference") == len(TEXT)
+
+
+async def test_an_open_breaker_bars_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NativeRoute, "encode", None)
+    monkeypatch.setattr(NativeRoute, "session", None)
+    async with bench(service()) as it:
+        control = Control(tokenizer=tiny().fingerprint, breaker_open=True, sampling=0.0)
+        it.control.apply(it.record(control.encode(), CONTROL))
+        for number, session_id in enumerate(("s", "")):
+            reply = await it.ask(work(f"r{number}", text=TEXT, session_id=session_id))
+            assert (reply.path, reply.route, ids_of(reply)) == (Path.CPU, Route.D, reference_ids(TEXT))
+        (adopt,) = it.passed_on(REPAIR)
+        assert isinstance(adopt, Adopt)
+        assert adopt.served is not None
+        assert adopt.served.route is Route.D
 
 
 @pytest.mark.parametrize("add_special_tokens", [False, True])
@@ -46,7 +70,7 @@ async def test_the_session_is_handed_over_before_the_answer(add_special_tokens: 
         (adopt,) = it.passed_on(REPAIR)
         assert isinstance(adopt, Adopt)
         assert (adopt.epoch, adopt.revision, adopt.add_special_tokens) == (77, 1, add_special_tokens)
-        assert adopt.served == Served(request_id="r1", path=Path.CPU, reason="why", route=Route.D)
+        assert adopt.served == Served(request_id="r1", path=Path.CPU, reason="why", route=Route.A)
         session = tiny().restore(adopt.state)
         assert session.text == TEXT
         assert session.ids.tolist() == reference_ids(TEXT, add_special_tokens=add_special_tokens)
@@ -145,9 +169,9 @@ async def test_a_tokenizer_that_this_worker_does_not_have() -> None:
 
 
 async def test_a_state_over_the_record_limit_is_skipped_and_counted() -> None:
-    # Ids of 4 bytes and the state both grow with the text; only the state holds the text besides.
+    # Ids of 4 bytes and the reference's state both grow with the text; only the state holds the text besides.
     text = "The quick brown fox. " * 1500
-    async with bench(service(), record_bytes=64 * 1024 + 60_000) as it:
+    async with bench(service(TinyRegistry(engine=False)), record_bytes=64 * 1024 + 60_000) as it:
         reply = await it.ask(work("r1", text=text, session_id="s"))
         assert reply.status is Status.OK
         assert it.sent(REPAIR) == []
@@ -188,5 +212,12 @@ async def test_the_duration_is_measured_from_the_classifier_s_read() -> None:
         reply = await it.ask(work("r1", text=TEXT))
         assert reply.timings["queue_us"] == 1_500_000
         (point,) = it.telemetry.metric_points("toksplice.request.duration")
-        assert point.attributes == {"path": "cpu", "status": "ok", "tokenizer": "tiny", "op": "text"}
+        assert point.attributes == {
+            "path": "cpu",
+            "route": "A",
+            "engine": "native",
+            "status": "ok",
+            "tokenizer": "tiny",
+            "op": "text",
+        }
         assert point.sum == pytest.approx(1.5)

@@ -173,8 +173,11 @@ async def test_answers_are_counted() -> None:
         await ctx.reply(record, good, tokenizer="qwen3", op="append", received_us=received_us)
         await ctx.reply(record, Reply.failure("r", Code.BAD_POSITION, ""))
         await ctx.reply(record, Reply.failure("r", Code.UNKNOWN_SESSION, ""))
-        assert ctx.path_stats()["repair"].p50_us == 250_000
-        assert ctx.path_stats()["repair"].count == 1
+        assert ctx.path_stats()["repair/C"].p50_us == 250_000
+        assert ctx.path_stats()["repair/C"].count == 1
+        late = Reply.failure("r", Code.EXPIRED, "", path=Path.REPAIR)
+        await ctx.reply(record, late, received_us=ctx.clock.now_us() - 5)
+        assert ctx.path_stats()["repair"].p50_us == 5
 
     async with service_with(act, telemetry=telemetry, clock=clock):
         pass
@@ -188,12 +191,15 @@ async def test_answers_are_counted() -> None:
         "tokenizer": "qwen3",
         "reason": "delta",
         "route": "C",
+        "engine": "reference",
     }
-    assert set(counted) == {"ok", "rejected", "need_text"}
-    [duration] = telemetry.metric_points("toksplice.request.duration")
+    assert set(counted) == {"ok", "rejected", "need_text", "expired"}
+    [duration, _] = telemetry.metric_points("toksplice.request.duration")
     assert duration.sum == pytest.approx(0.25)
     assert dict(duration.attributes or {}) == {
         "path": "repair",
+        "route": "C",
+        "engine": "reference",
         "status": "ok",
         "tokenizer": "qwen3",
         "op": "append",

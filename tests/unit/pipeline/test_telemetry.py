@@ -97,6 +97,10 @@ def check_attributes(spans: dict[str, ReadableSpan], telemetry: Telemetry) -> No
         "messaging.consumer.group.name": "repairers",
         "messaging.kafka.offset": 0,
         "messaging.message.body.size": 4,
+        "toksplice.path": "none",
+        "toksplice.route": "none",
+        "toksplice.engine": "none",
+        "toksplice.reason": "",
     }
     assert send.kind is SpanKind.PRODUCER
     conversation = dict(send.attributes or {})["messaging.message.conversation_id"]

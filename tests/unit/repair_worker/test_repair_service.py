@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from repair_kit import FIRST_EPOCH, Follower, adopt, first_base, repair_bench
 from worker_kit import NOW_MS, TinyRegistry, base_of, ids_of, reference_ids, tiny, work
 
 from pipeline.errors import BrokerOverloadedError, BrokerUnavailableError
+from repair_worker.store import Identity
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
 from schemas.health import Control
@@ -19,6 +21,7 @@ from schemas.state import SessionRecord, directory_key
 from schemas.topics import CONTROL, CPU, REPAIR, REPLIES, SESSIONS, partition_for, session_key
 from schemas.work import Adopt, Work
 from toksplice import ReferenceFailedError, Session
+from toksplice.engine_session import EngineSession
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 40
 
@@ -50,16 +53,43 @@ async def test_special_tokens_are_part_of_the_session() -> None:
         assert plain.status is Status.NEED_TEXT
 
 
-async def test_a_certified_change_says_so_and_is_counted() -> None:
-    async with repair_bench() as it:
+@pytest.mark.parametrize(("engine", "route", "certified"), [(True, Route.A, 0), (False, Route.C, 1)])
+async def test_a_spliced_change_says_so_and_is_counted(engine: bool, route: Route, certified: int) -> None:
+    async with repair_bench(registry=TinyRegistry(engine=engine)) as it:
         await it.handle(adopt(TEXT))
         reply = await Follower(it, TEXT).append("The fox runs on.")
-        assert (reply.path, reply.route, reply.reason) == (Path.REPAIR, Route.C, "why")
+        assert (reply.path, reply.route, reply.reason) == (Path.REPAIR, route, "why")
         assert set(reply.timings) == {"queue_us", "tokenize_us", "total_us"}
-        assert it.count("toksplice.certificates", outcome="accepted") == 1
+        assert it.count("toksplice.certificates", outcome="accepted") == certified
         assert it.count("toksplice.characters.delivered") == 16
-        assert 16 <= it.count("toksplice.characters.encoded") < len(TEXT)
+        assert 16 <= it.count("toksplice.characters.encoded", engine=route.engine.value) < len(TEXT)
         assert it.count("toksplice.fallbacks") == 0
+        assert it.count("toksplice.requests", path="repair", route=route.value, engine=route.engine.value) == 1
+
+
+async def test_a_long_append_costs_its_own_length() -> None:
+    """A million characters on a session take the same way as ten."""
+    new = "The quick brown fox — jumped <|end|> over 1234 dögs.\n" * 20_000
+    async with repair_bench() as it:
+        await it.handle(adopt(TEXT))
+        reply = await Follower(it, TEXT).append(new)
+        assert (reply.path, reply.route) == (Path.REPAIR, Route.A)
+        assert len(new) <= reply.encoded_chars < len(new) + 500
+
+
+async def test_a_change_reads_and_copies_nothing_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with repair_bench(history_inline_bytes_max=0) as it:
+        await it.handle(adopt(TEXT))
+        monkeypatch.setattr(EngineSession, "ids", None)
+        monkeypatch.setattr(EngineSession, "offsets", None)
+        monkeypatch.setattr(EngineSession, "text", None)
+        monkeypatch.setattr(EngineSession, "to_bytes", None)
+        client = Follower(it, TEXT)
+        reply = await client.append("The fox runs on.", offsets=True)
+        assert reply.encoded_chars < 200
+        # The answer is no longer remembered whole: its ids are cut from the session again.
+        again = await it.ask(work("f0", Op.APPEND, text="The fox runs on.", base=first_base(TEXT), offsets=True))
+        assert again == replace(reply, replayed=True)
 
 
 async def test_an_open_breaker_bars_splicing_and_nothing_else() -> None:
@@ -74,8 +104,49 @@ async def test_an_open_breaker_bars_splicing_and_nothing_else() -> None:
         assert it.count("toksplice.fallbacks", reason="breaker_open") == 2
 
 
-async def test_a_session_over_the_splice_limit_is_encoded_in_full() -> None:
+class WrongNative:
+    """A native session that has one id wrong."""
+
+    AT, ID = 5, 0
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+    def ids(self, start: int, end: int) -> Any:
+        ids = self._native.ids(start, end)
+        ids[self.AT - start] = self.ID
+        return ids
+
+
+async def test_behind_an_open_breaker_the_engine_is_not_believed() -> None:
+    """A session that the engine had wrong is right after its next change, and so is the patch to it."""
+    async with repair_bench() as it:
+        await it.handle(adopt(TEXT))
+        client = Follower(it, TEXT)
+        entry = it.service._keeper._store.peek(Identity("", "s", tiny().fingerprint, False))  # type: ignore[attr-defined]
+        entry.session._native = WrongNative(entry.session._native)
+        client.ids[WrongNative.AT] = WrongNative.ID
+        control = Control(tokenizer=tiny().fingerprint, breaker_open=True, sampling=0.0)
+        it.control.apply(it.record(control.encode(), CONTROL))
+        reply = await client.append("The fox runs on.")
+        assert (reply.path, reply.route) == (Path.CPU, Route.D)
+        it.control.apply(it.record(replace(control, breaker_open=False).encode(), CONTROL))
+        assert (await client.append(" And on.")).route is Route.C
+
+
+@pytest.mark.parametrize("op", [Op.APPEND, Op.TEXT])
+async def test_the_splice_limit_is_not_the_engine_s(op: Op) -> None:
     async with repair_bench(splice_text_bytes_max=len(TEXT)) as it:
+        await it.handle(adopt(TEXT))
+        new = "x" if op is Op.APPEND else TEXT + "x"
+        assert (await Follower(it, TEXT).send(op, TEXT + "x", text=new)).route is Route.A
+
+
+async def test_a_session_over_the_splice_limit_is_encoded_in_full() -> None:
+    async with repair_bench(splice_text_bytes_max=len(TEXT), registry=TinyRegistry(engine=False)) as it:
         await it.handle(adopt(TEXT))
         client = Follower(it, TEXT)
         assert (await client.append("x")).reason == "over_splice_limit"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import stat
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from repair_kit import FIRST_EPOCH, Follower, adopt, repair_bench
-from worker_kit import Bench, ids_of, reference_ids, work
+from worker_kit import GUARD_S, Bench, ids_of, reference_ids, work
 
 from pipeline.telemetry import Telemetry
 from repair_worker.history import History, HistoryLimits
@@ -22,6 +24,7 @@ from schemas.codes import Status
 from schemas.reply import Reply
 from schemas.request import Op, Want
 from schemas.topics import SESSIONS
+from toksplice.engine_session import EngineSession
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 30
 
@@ -39,6 +42,7 @@ class Desk:
             now_ms=lambda: self.now_ms,
             ttl_s=100.0,
             failures=self.telemetry.snapshot_failures,
+            run_blocking=asyncio.to_thread,
         )
 
     def failures(self) -> dict[str, int]:
@@ -355,3 +359,32 @@ async def test_a_restored_session_is_exact(path: Path) -> None:
             text = change(text)
             reply = await it.ask(work(f"r{number}", text=text, want=Want.IDS))
             assert ids_of(reply) == reference_ids(text)
+
+
+async def test_a_session_is_changed_while_it_is_written_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for a long text to be written, and the shared memory of the copy is not forgotten after."""
+    begun, go_on = threading.Event(), threading.Event()
+    to_bytes = EngineSession.to_bytes
+
+    def slow(session: EngineSession) -> bytes:
+        begun.set()
+        assert go_on.wait(GUARD_S)
+        return to_bytes(session)
+
+    async with repair_bench(snapshot_path=path) as it:
+        await it.handle(adopt(TEXT))
+        keeper: Keeper = it.service._keeper  # type: ignore[attr-defined]
+        monkeypatch.setattr(EngineSession, "to_bytes", slow)
+        tidying = asyncio.create_task(keeper.tidy())
+        await asyncio.to_thread(begun.wait, GUARD_S)
+        client = Follower(it, TEXT)
+        async with asyncio.timeout(GUARD_S):
+            await client.append("and on.")
+        go_on.set()
+        await tidying
+        (entry,) = keeper._store
+        assert keeper._store.bytes_used == entry.accounted_bytes == entry.weigh()
+    # What was written at the end is the later state.
+    async with repair_bench(snapshot_path=path) as it:
+        again = await it.ask(work("r", text=client.text, want=Want.IDS))
+        assert (again.revision, ids_of(again)) == (3, reference_ids(client.text))

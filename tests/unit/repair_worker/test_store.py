@@ -52,6 +52,7 @@ def make(name: str, size: int = 0, partition: int = 0) -> Entry[FakeSession]:
         identity=identity(name),
         partition=partition,
         session=FakeSession(size),
+        length=0,
         epoch=1,
         revision=1,
         history=History(HistoryLimits()),

@@ -16,7 +16,7 @@ from schemas.deadletter import DeadLetter
 from schemas.errors import ProtocolError
 from schemas.limits import DEFAULT_LIMITS, INT_MAX, Limits
 from schemas.message import Message, Nested, Record
-from schemas.reply import Reply, clip
+from schemas.reply import Engine, Reply, Route, clip
 from schemas.request import Op, Request
 from schemas.work import Served
 
@@ -256,3 +256,7 @@ def test_every_kind_names_a_limit_that_exists() -> None:
     for example in EXAMPLES:
         for row in example.FIELDS:
             assert isinstance(row.kind.bound(DEFAULT_LIMITS), str)
+
+
+def test_a_route_says_which_engine_ran() -> None:
+    assert [route.engine for route in Route] == [Engine.NATIVE, Engine.NATIVE, Engine.REFERENCE, Engine.REFERENCE]

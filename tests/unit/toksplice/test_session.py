@@ -25,7 +25,7 @@ PROSE = "The quick brown fox jumps over 12 lazy dogs.\ndef f(x):\n    return x +
 
 
 def assert_exact(session: Session, tokenizer: Tokenizer) -> None:
-    expected = tokenizer.encode(session.text, add_special_tokens=session.add_special_tokens)
+    expected = tokenizer.reference.ids(session.text, add_special_tokens=session.add_special_tokens)
     assert np.array_equal(session.ids, expected)
 
 
@@ -92,7 +92,7 @@ def test_windows_stop_growing_when_a_full_encoding_is_cheaper(qwen: Tokenizer) -
 
 
 def test_a_family_without_a_rule_says_so() -> None:
-    tokenizer = family("llama2")
+    tokenizer = family("llama2", engine=False)
     assert tokenizer.explain().routes == ("D",)
     assert "Metaspace" in tokenizer.explain().reason
     session = tokenizer.session(PROSE)
@@ -150,7 +150,7 @@ def test_first_changed_is_the_first_different_token(qwen: Tokenizer) -> None:
 
 
 def test_special_tokens_stand_around_the_text() -> None:
-    tokenizer = family("llama3")
+    tokenizer = family("llama3", engine=False)
     session = tokenizer.session(PROSE, add_special_tokens=True)
     assert session.total == len(tokenizer.encode(PROSE)) + 1
     patch = session.append(" more")
@@ -160,7 +160,7 @@ def test_special_tokens_stand_around_the_text() -> None:
 
 
 def test_special_tokens_at_the_end_are_kept_on_the_right() -> None:
-    tokenizer = family("bert")
+    tokenizer = family("bert", engine=False)
     session = tokenizer.session("the token", add_special_tokens=True)
     patch = session.append(" return")
     assert patch.keep_right == 1
@@ -223,7 +223,7 @@ def test_a_panic_of_the_reference_is_contained() -> None:
     """An lstrip token inside the white space that an rstrip token swallowed: the reference slices backwards."""
     config = json.loads(tokenizer_json("stripping"))
     config["added_tokens"][2]["content"] = " \n"
-    tokenizer = load(json.dumps(config).encode())
+    tokenizer = load(json.dumps(config).encode(), engine=False)
     session = tokenizer.session(PROSE)
     with pytest.raises(ReferenceFailedError) as caught:
         session.append("<mask> <mask>   \n ")
