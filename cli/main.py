@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": ("cli.demo", "replay synthetic agent-shaped sessions, check every answer"),
     "tokenizers": ("cli.tokenizers", "list, fetch, add or show tokenizers"),
     "verify": ("cli.verify", "attack the library with random edits, against the reference"),
+    "bench": ("cli.bench.command", "measure the library beside its peers"),
     "top": ("cli.top", "watch the workers of a broker"),
     "dlq": ("cli.dlq", "list or replay dead letters"),
 }

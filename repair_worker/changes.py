@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -13,6 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from repair_worker.beginnings import Beginnings
 from repair_worker.store import Identity
 from schemas.codes import Code
 from schemas.reply import Route
@@ -167,9 +169,15 @@ def cut(session: Session, start: int, stop: int, with_offsets: bool) -> Slice:
     return Slice(ids=little_endian(session.ids_between(start, stop)), offsets=offsets)
 
 
-def restore(tokenizers: TokenizerSource, fingerprint: str, state: bytes) -> Session:
-    """The session in a snapshot. Raises `toksplice.TokSpliceError` when it or its tokenizer cannot be had."""
-    return tokenizers.get(fingerprint).restore(state)
+def restore(tokenizers: TokenizerSource, beginnings: Beginnings, identity: Identity, state: bytes) -> Session:
+    """The session in a snapshot, sharing what others of its tenant begin with.
+
+    Raises `toksplice.TokSpliceError` when it or its tokenizer cannot be had.
+    """
+    like = functools.partial(beginnings.like, identity)
+    session = tokenizers.get(identity.fingerprint).restore(state, like=like)
+    beginnings.keep(identity, session)
+    return session
 
 
 def fingerprints(tokenizers: TokenizerSource) -> tuple[str, ...]:

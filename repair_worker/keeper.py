@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pipeline.context import Context
 from pipeline.errors import PipelineError
 from repair_worker.announcer import Announcer
+from repair_worker.beginnings import Beginnings
 from repair_worker.changes import TokenizerSource, restore
 from repair_worker.history import History
 from repair_worker.settings import RepairSettings
@@ -42,6 +43,7 @@ class Keeper:
         self._store: SessionStore[Session] = SessionStore(
             settings.store(), monotonic_s=ctx.clock.monotonic_s, on_removed=self._removed
         )
+        self._beginnings = Beginnings(settings.beginnings_bytes_max)
         self._announcer = Announcer(ctx, self._store, tombstones_max=settings.tombstones_max)
         self._dirty: dict[Identity, None] = {}
         """Sessions whose snapshot is behind, in the order in which they fell behind; never more than are
@@ -89,7 +91,7 @@ class Keeper:
         if snapshot is None:
             return self._store.get(identity)
         try:
-            session = await self._ctx.run_blocking(restore, self._tokenizers, identity.fingerprint, snapshot.state)
+            session = await self.restore(identity, snapshot.state)
         except TokSpliceError:
             await self._snapshots.drop_damaged(identity)
             return self._store.get(identity)
@@ -109,6 +111,10 @@ class Keeper:
             )
             self._store.put(entry)
         return entry
+
+    async def restore(self, identity: Identity, state: bytes) -> Session:
+        """The session in a snapshot or in a hand-over, not held yet. Raises `toksplice.TokSpliceError`."""
+        return await self._ctx.run_blocking(restore, self._tokenizers, self._beginnings, identity, state)
 
     @contextlib.asynccontextmanager
     async def exclusive(self, entry: Entry[Session]) -> AsyncIterator[None]:

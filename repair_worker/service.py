@@ -39,7 +39,6 @@ from repair_worker.changes import (
     fit,
     identity_of,
     length_after,
-    restore,
 )
 from repair_worker.history import History
 from repair_worker.keeper import Keeper
@@ -153,7 +152,7 @@ class RepairService:
             await self._keeper.announce(current)
         else:
             try:
-                session = await self._ctx.run_blocking(restore, self._tokenizers, adopt.fingerprint, adopt.state)
+                session = await self._keeper.restore(identity, adopt.state)
             except TokSpliceError as error:
                 raise ProtocolError(code_of(error), "the state handed over cannot be restored", "state") from error
             entry = Entry(

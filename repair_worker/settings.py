@@ -36,6 +36,13 @@ class RepairSettings:
         doc="Sessions of one worker; the least recently used ones make room.",
         minimum=1,
     )
+    beginnings_bytes_max: int = setting(
+        64 * _MIB,
+        env="TOKSPLICE_BEGINNINGS_BYTES_MAX",
+        unit="bytes",
+        doc="Beginnings of texts kept for sessions of the same tenant that begin alike, as if nothing were shared.",
+        minimum=0,
+    )
     session_text_bytes_max: int = setting(
         16 * _MIB,
         env="TOKSPLICE_SESSION_TEXT_BYTES_MAX",

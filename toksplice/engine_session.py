@@ -49,6 +49,9 @@ class EngineSession(Session):
     def text(self) -> str:
         return self._native.text(0, self._native.length).decode()
 
+    def utf8(self, start: int, stop: int) -> bytes:
+        return self._native.text(start, stop)
+
     @property
     def ids(self) -> U32:
         return self._specials.around(self._native.ids(0, self._native.total))
@@ -127,10 +130,15 @@ class EngineSession(Session):
         middle = new[left : len(new) - right].decode()
         return self.splice(left, self._native.length - right, middle, force_full=force_full)
 
-    def fork(self) -> EngineSession:
-        return EngineSession(
-            self._tokenizer, self._route, self._native.fork(), add_special_tokens=self._add_special_tokens
-        )
+    def fork(self, *, add_special_tokens: bool | None = None) -> EngineSession:
+        """Without `add_special_tokens` it is as in this session."""
+        if add_special_tokens is None:
+            add_special_tokens = self._add_special_tokens
+        return EngineSession(self._tokenizer, self._route, self._native.fork(), add_special_tokens=add_special_tokens)
+
+    def serves(self, route: NativeRoute) -> bool:
+        """Whether this session's engine is the one of `route`."""
+        return self._route is route
 
     def on_reference(self) -> ReferenceSession:
         native = self._native

@@ -42,6 +42,9 @@ class ReferenceSession(Session):
     def text(self) -> str:
         return self._text.decode()
 
+    def utf8(self, start: int, stop: int) -> bytes:
+        return bytes(self._text[start:stop])
+
     @property
     def ids(self) -> U32:
         return self._tokens.ids

@@ -30,6 +30,10 @@ class Session(ABC):
     @abstractmethod
     def text(self) -> str: ...
 
+    @abstractmethod
+    def utf8(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of the text in UTF-8, of which there may be fewer; characters may be cut."""
+
     @property
     @abstractmethod
     def ids(self) -> U32:

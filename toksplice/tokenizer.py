@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +95,36 @@ class Tokenizer:
         encode_utf8(text)
         return self.reference.ids(text, add_special_tokens=add_special_tokens)
 
-    def session(self, text: str = "", *, add_special_tokens: bool = False, engine: bool = True) -> Session:
-        """A session that begins with `text`, which is encoded in full; without `engine` by the reference."""
-        if engine and self._native is not None:
-            return EngineSession(self, self._native, self._native.session(text), add_special_tokens=add_special_tokens)
-        data = encode_utf8(text)
-        return ReferenceSession(self, data, self.reference.encode(text), add_special_tokens=add_special_tokens)
+    def session(
+        self, text: str = "", *, add_special_tokens: bool = False, engine: bool = True, like: Session | None = None
+    ) -> Session:
+        """A session that begins with `text`, which is encoded in full; without `engine` by the reference.
 
-    def restore(self, data: bytes) -> Session:
+        like: a session of this tokenizer, left as it is. Where both are the engine's, they share the memory of what
+        `text` and its text have in common at the beginning, and that is not encoded again.
+        """
+        if not engine or self._native is None:
+            data = encode_utf8(text)
+            return ReferenceSession(self, data, self.reference.encode(text), add_special_tokens=add_special_tokens)
+        if isinstance(like, EngineSession) and like.serves(self._native):
+            session = like.fork(add_special_tokens=add_special_tokens)
+            session.update(text)
+            return session
+        return EngineSession(self, self._native, self._native.session(text), add_special_tokens=add_special_tokens)
+
+    def restore(self, data: bytes, *, like: Callable[[bytes], Session | None] | None = None) -> Session:
         """The session of a snapshot; raises `SnapshotError` when it is damaged or of another tokenizer.
 
         It is the engine's when that gives the tokens of the snapshot; else the reference's, if the tokens are there.
+        like: gives for the text of the snapshot, in UTF-8, a session to share a beginning with, as for `session`.
         """
         state = snapshot.parse(data)
         if state.fingerprint != self.fingerprint:
             raise SnapshotError("the session bytes belong to another tokenizer")
         if self._native is not None or state.tokens is None:
-            session = self.session(state.text.decode(), add_special_tokens=state.add_special_tokens)
+            shared = like(state.text) if like is not None else None
+            text = state.text.decode()
+            session = self.session(text, add_special_tokens=state.add_special_tokens, like=shared)
             specials = self.specials_around(add_special_tokens=state.add_special_tokens)
             core = session.ids_between(len(specials.prefix), session.total - len(specials.suffix))
             if snapshot.digest_of_ids(core) == state.ids_digest:
