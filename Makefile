@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 KAFKA  ?=
+TEXT   ?=
+ROUNDS ?=
 
 # The native engine. CARGO_ARGS keeps cargo to the committed lock files.
 NATIVE     := native/Cargo.toml
@@ -23,7 +25,7 @@ COVERAGE := --cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Cpasses=sancov
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-broker lint format typecheck bench docs clean
+.PHONY: help demo test test-broker lint format typecheck bench bench-peers docs clean
 .PHONY: rust native native-lint native-test fuzz sanitize
 
 help: ## list the targets
@@ -98,6 +100,9 @@ typecheck: $(STAMP) ## mypy, strict
 
 bench: $(STAMP) ## measure the pipeline; KAFKA=kafka://host:port measures that broker too
 	$(BIN)/python benchmarks/pipeline.py $(if $(KAFKA),--kafka $(KAFKA))
+
+bench-peers: $(STAMP) ## measure the library beside its peers into docs/benchmarks.md; TEXT=sessions.jsonl.gz, ROUNDS=20
+	$(BIN)/toksplice bench all $(if $(TEXT),--text $(TEXT)) $(if $(ROUNDS),--rounds $(ROUNDS)) --markdown docs/benchmarks.md
 
 docs: $(STAMP) ## check that the pages agree with the code
 	$(BIN)/python -m pytest tests/repo
