@@ -2,12 +2,12 @@
 
 A chain starts from a random text and edits it some fifty times in one session; every other chain has special tokens.
 After each edit are compared: the text, all ids, all spans, the patch applied to the ids before, and, after a fork, the
-untouched original, then and at the end of the chain.
+untouched original, then and at the end of the chain. A recorded session is a chain of appends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,14 @@ from toksplice.errors import ReferenceFailedError
 EDITS_PER_CHAIN = 47
 """A prime, so that every so-manieth edit of all falls on each place of a chain in turn."""
 
+RECORDED = "recorded"
+"""The rule of edits that attack none: the turns of a recorded session."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`number` tells chains of one seed apart; `edits` is `EDITS_PER_CHAIN`, or fewer for the last one."""
+    """`number` tells chains of one seed, or of one sessions file, apart; `edits` is `EDITS_PER_CHAIN`, or fewer for the
+    last one, or the turns of a session."""
 
     seed: str
     number: int
@@ -38,6 +42,16 @@ def run_chain(tokenizer: Tokenizer, judge: Judge, stock: Stock, chain: Chain) ->
     for number, edit in enumerate(adversary.edits(run.text, chain.edits)):
         run.step(number, edit)
     run.close()
+    return run.outcome
+
+
+def run_session(tokenizer: Tokenizer, judge: Judge, chain: Chain, turns: Iterable[str]) -> Outcome:
+    """Append the turns of a recorded session one after the other."""
+    run = _Run(tokenizer, judge, chain, "")
+    size = 0
+    for number, turn in enumerate(turns):
+        run.step(number, Edit("append", size, size, turn, run.text + turn, RECORDED))
+        size += len(turn.encode())
     return run.outcome
 
 

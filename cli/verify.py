@@ -7,14 +7,16 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import toksplice
 from cli.attack import EDITS_PER_CHAIN, Chain
-from cli.errors import ExitCode
+from cli.errors import CliError, ExitCode
 from cli.options import add_epilog, positive
 from cli.output import Bar, note, progress_bar, stderr, write_json
+from cli.sessions import read_sessions
 from cli.verify_report import Subject, entry, print_entry, report
 from cli.verify_state import CHAINS_PER_BATCH, Done, State, run_identity
 from cli.verify_work import MAX_JOBS, Batch, Work, outcomes
@@ -33,6 +35,7 @@ each edited session is compared with a full encode by the engine, and every so m
 otherwise every text is compared with the reference. The seed decides the edits, whatever the number of processes.
 
   toksplice verify --tokenizer qwen3 --tokenizer ./tokenizer.json --edits 1000000 --state run.json --json
+  toksplice verify --sessions sessions.jsonl.gz --reference-every 10     the turns of recorded sessions instead
 """
 
 
@@ -50,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_EDITS,
         metavar="N",
         help=f"edits to try with each tokenizer (default {DEFAULT_EDITS})",
+    )
+    parser.add_argument(
+        "--sessions",
+        type=Path,
+        metavar="FILE",
+        help="make the turns of these sessions instead of edits; see replay --help",
     )
     parser.add_argument("--seed", default="0", metavar="S", help="the same seed makes the same edits (default 0)")
     parser.add_argument(
@@ -74,14 +83,16 @@ def run(options: argparse.Namespace) -> int:
     files = [_file(registry, name) for name in dict.fromkeys(options.tokenizer or [BUILT_IN])]
     # A file that cannot be loaded is one clear error, here; and a large one is not kept while others are verified.
     subjects = [_subject(name, path) for name, path in files]
-    identity = run_identity(
-        options.seed, options.edits, options.reference_every, [subject.fingerprint for subject in subjects]
-    )
+    batches = list(_batches(options.seed, options.edits) if options.sessions is None else _sessions(options.sessions))
+    edits = sum(chain.edits for _, chains in batches for chain in chains)
+    fingerprints = [subject.fingerprint for subject in subjects]
+    identity = run_identity(options.seed, edits, options.reference_every, fingerprints, options.sessions)
     state = State(options.state, identity)
     reports = []
     for subject, (_, path) in zip(subjects, files, strict=True):
         done = state.done(subject.fingerprint)
-        _verify(subject, path, options, state, done)
+        work = Work(path, options.seed, options.reference_every, options.sessions)
+        _verify(subject, work, _Plan(batches, edits, options.jobs), state, done)
         reports.append(entry(subject, done))
         if not options.json:
             print_entry(reports[-1])
@@ -104,20 +115,28 @@ def _subject(name: str, path: Path) -> Subject:
     return Subject(name, tokenizer.fingerprint, tokenizer.explain())
 
 
-def _verify(subject: Subject, path: Path, options: argparse.Namespace, state: State, done: Done) -> None:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is run for each tokenizer, and in how many processes."""
+
+    batches: list[Batch]
+    edits: int
+    jobs: int
+
+
+def _verify(subject: Subject, work: Work, plan: _Plan, state: State, done: Done) -> None:
     """Run the batches that are left, and add what comes of them to `done`."""
-    batches = [batch for batch in _batches(options.seed, options.edits) if batch[0] not in done.batches]
+    batches = [batch for batch in plan.batches if batch[0] not in done.batches]
     if not batches:
         return
     started, before = time.monotonic(), done.seconds
-    work = Work(path, options.seed, options.reference_every)
-    jobs = min(options.jobs, len(batches), MAX_JOBS)
+    jobs = min(plan.jobs, len(batches), MAX_JOBS)
     with (
-        progress_bar(f"verifying {subject.name}", total=options.edits) as bar,
+        progress_bar(f"verifying {subject.name}", total=plan.edits) as bar,
         # Closed at once on Ctrl-C, so that the processes end with the command.
         closing(outcomes(work, batches, jobs)) as finished,
     ):
-        progress = _Progress(subject.name, options.edits, done, bar)
+        progress = _Progress(subject.name, plan.edits, done, bar)
         for number, outcome in finished:
             done.batches.add(number)
             done.outcome.merge(outcome)
@@ -155,3 +174,12 @@ def _batches(seed: str, edits: int) -> Iterable[Batch]:
         for number, start in enumerate(range(0, edits, EDITS_PER_CHAIN))
     )
     return enumerate(iter(lambda: tuple(islice(chains, CHAINS_PER_BATCH)), ()))
+
+
+def _sessions(path: Path) -> Iterable[Batch]:
+    """A batch for each session. Raises `CliError` for a file that cannot be read."""
+    try:
+        turns = [conversation.requests for conversation in read_sessions(path)]
+    except OSError as error:
+        raise CliError(ExitCode.INPUT, f"{path}: cannot be read ({error.strerror})") from error
+    return enumerate((Chain(path.name, number, count),) for number, count in enumerate(turns))

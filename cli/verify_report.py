@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from cli.attack import RECORDED
 from cli.outcome import CONTEXTS, LONG_CONTEXT_CHARS
 from cli.output import note, stdout
 from cli.verify_state import Done
@@ -41,7 +42,7 @@ def entry(subject: Subject, done: Done) -> dict[str, Any]:
         "skipped": outcome.skipped,
         "by_kind": dict(sorted(outcome.kinds.items())),
         "by_route": dict(sorted(outcome.routes.items())),
-        "by_rule": _in_order(outcome.rules, (RANDOM, *ATTACKS)),
+        "by_rule": _in_order(outcome.rules, (RECORDED, RANDOM, *ATTACKS)),
         "by_context_chars": _in_order(outcome.contexts, CONTEXTS),
         "by_special_tokens": dict(sorted(outcome.special_tokens.items())),
         "long_context_chars": LONG_CONTEXT_CHARS,
@@ -56,7 +57,7 @@ def entry(subject: Subject, done: Done) -> dict[str, Any]:
 
 def report(identity: dict[str, Any], entries: list[dict[str, Any]]) -> dict[str, Any]:
     """The whole report: what was run (of `run_identity`), and one entry a tokenizer."""
-    run = {key: identity[key] for key in ("seed", "edits", "reference_every", "versions")}
+    run = {key: identity[key] for key in ("seed", "edits", "sessions", "reference_every", "versions")}
     return {**run, "tokenizers": entries}
 
 

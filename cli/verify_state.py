@@ -53,11 +53,14 @@ def versions() -> dict[str, str]:
     return {"toksplice": own, "tokenizers": metadata.version("tokenizers"), "engine": build[:16]}
 
 
-def run_identity(seed: str, edits: int, reference_every: int, fingerprints: list[str]) -> dict[str, Any]:
-    """What must be the same for a run to go on where another one stopped."""
+def run_identity(
+    seed: str, edits: int, reference_every: int, fingerprints: list[str], sessions: Path | None = None
+) -> dict[str, Any]:
+    """What must be the same for a run to go on where another one stopped. `sessions`: a readable file."""
     return {
         "seed": seed,
         "edits": edits,
+        "sessions": None if sessions is None else hashlib.sha256(sessions.read_bytes()).hexdigest(),
         "reference_every": reference_every,
         "tokenizers": fingerprints,
         "versions": versions(),

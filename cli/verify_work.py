@@ -11,10 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 import toksplice
-from cli.attack import Chain, run_chain
+from cli.attack import Chain, run_chain, run_session
 from cli.judge import Judge
 from cli.oracle import Oracle
 from cli.outcome import Outcome
+from cli.sessions import read_sessions
 from toksplice.adversarial import Stock
 
 MAX_JOBS = 64
@@ -32,6 +33,8 @@ class Work:
     tokenizer_json: Path
     seed: str
     reference_every: int
+    sessions: Path | None = None
+    """A file whose sessions are the chains, by number; without it chains are made from the seed."""
 
 
 def outcomes(work: Work, batches: Iterable[Batch], jobs: int) -> Generator[tuple[int, Outcome]]:
@@ -67,12 +70,18 @@ class _Attacker:
         self.tokenizer = toksplice.load(data)
         self.judge = Judge(self.tokenizer, Oracle(data), work.reference_every)
         self.stock = Stock(work.seed, self.judge.added_tokens)
+        self.sessions = None if work.sessions is None else list(read_sessions(work.sessions))
 
     def run(self, chains: Iterable[Chain]) -> Outcome:
         total = Outcome()
         for chain in chains:
-            total.merge(run_chain(self.tokenizer, self.judge, self.stock, chain))
+            total.merge(self._outcome(chain))
         return total
+
+    def _outcome(self, chain: Chain) -> Outcome:
+        if self.sessions is None:
+            return run_chain(self.tokenizer, self.judge, self.stock, chain)
+        return run_session(self.tokenizer, self.judge, chain, self.sessions[chain.number].deltas())
 
 
 _attackers: list[_Attacker] = []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cli.errors import ExitCode
 from cli.judge import Full, Judge, differences
 from cli.oracle import U32, Oracle, OracleFailedError, byte_positions
 from cli.outcome import MAX_FAILURES, Outcome
+from cli.sessions import Conversation, read_sessions, write_sessions
 from cli.verify_state import CHAINS_PER_BATCH, Done, State
 from toksplice import Patch, Session, Tokenizer
 from toksplice.adversarial import Edit, Stock
@@ -345,6 +347,61 @@ def test_several_processes_do_the_same_work(command: Command, file: Path) -> Non
     assert one["tokenizers"][0]["edits"] == 2 * BATCH + 5
 
 
+@pytest.fixture
+def sessions(tmp_path: Path) -> Path:
+    """Two recorded sessions of three and two turns."""
+    messages = [("user", "What is 1 + 1? <think>"), ("assistant", "2"), ("tool", "é 漢字 \U0001f937\n" * 40)]
+    recorded = [
+        Conversation("one", (*messages, ("assistant", "Done."), ("user", "e\u0301"), ("assistant", "ok"))),
+        Conversation("two", (*messages, ("assistant", "<|im_end|>"))),
+    ]
+    path = tmp_path / "sessions.jsonl.gz"
+    write_sessions(path, recorded)
+    return path
+
+
+def test_recorded_sessions_are_replayed_turn_by_turn(command: Command, file: Path, sessions: Path) -> None:
+    words = ("verify", "--tokenizer", file, "--sessions", sessions, "--reference-every", 2, "--jobs", 1, "--json")
+    done = command(*words)
+    assert done.code == ExitCode.OK, done.err
+    assert done.json["edits"] == 5
+    assert len(done.json["sessions"]) == 64
+    (report,) = done.json["tokenizers"]
+    assert (report["edits"], report["by_rule"], report["by_kind"]) == (5, {"recorded": 5}, {"append": 5})
+    assert report["by_special_tokens"] == {"with": 2, "without": 3}
+    assert report["reference_encodes"] == 3
+    texts = [text for conversation in read_sessions(sessions) for text in accumulate(conversation.deltas())]
+    assert report["chars_in_texts"] == sum(map(len, texts))
+
+
+def test_a_fault_in_a_recorded_session_is_found(
+    command: Command, file: Path, sessions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splice = EngineSession.splice
+
+    def wrong(self: EngineSession, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
+        patch = splice(self, start, end, text, force_full=force_full)
+        return replace(patch, total=patch.total + 1) if "Done." in text else patch
+
+    monkeypatch.setattr(EngineSession, "splice", wrong)
+    done = command("verify", "--tokenizer", file, "--sessions", sessions, "--jobs", 1, "--json")
+    assert done.code == ExitCode.CHECK_FAILED
+    (failure,) = done.json["tokenizers"][0]["failures"]
+    assert (failure["seed"], failure["chain"], failure["edit"]) == ("sessions.jsonl.gz", 0, 2)
+
+
+@pytest.mark.parametrize(("data", "words"), [(b"{}\n", "line 1"), (None, "cannot be read")])
+def test_sessions_that_cannot_be_read_are_one_error(
+    command: Command, file: Path, tmp_path: Path, data: bytes | None, words: str
+) -> None:
+    path = tmp_path / "sessions.jsonl"
+    if data is not None:
+        path.write_bytes(data)
+    done = command("verify", "--tokenizer", file, "--sessions", path)
+    assert done.code == ExitCode.INPUT
+    assert words in done.err
+
+
 @pytest.mark.parametrize("name", ["nowhere.json", "no-such-tokenizer"])
 def test_a_tokenizer_that_is_not_there_is_one_error(command: Command, registry: Registry, name: str) -> None:
     done = command("verify", "--tokenizer", name, "--edits", 1)
@@ -426,6 +483,7 @@ def state_words(file: Path, state: Path, *more: object) -> tuple[object, ...]:
 KILL_AFTER_TWO_BATCHES = f"""
 import os, signal, sys
 from cli.main import main
+from cli.sessions import Conversation, read_sessions, write_sessions
 from cli.verify_state import State
 record, records = State.record, []
 def record_and_die(self):
