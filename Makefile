@@ -16,6 +16,12 @@ CARGO_ARGS := --locked --quiet
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst native/fuzz/fuzz_targets/%.rs,%,$(wildcard native/fuzz/fuzz_targets/*.rs))
+# The native tests, then those of sessions again with chunks so small that short texts have seams. $(1): environment;
+# $(2): more arguments.
+define native-tests
+$(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(2)
+$(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(or $(2),--lib) --features small-chunks session::
+endef
 # Sanitizers are unstable options that a stable compiler takes with RUSTC_BOOTSTRAP=1. Naming the target keeps them
 # away from build scripts and procedural macros.
 HOST      = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -55,7 +61,7 @@ demo: $(STAMP) ## replay sample sessions, check every answer, write .demo/report
 	$(BIN)/toksplice demo --report .demo/report.html
 
 test: $(STAMP) ## every test; what needs Kafka, Node.js or a registry and lacks it is skipped, and says so
-	cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features
+	$(call native-tests)
 	$(BIN)/python -m pytest
 
 test-broker: $(STAMP) ## only the tests on a real Apache Kafka (Java 17 and Maven)
@@ -71,10 +77,10 @@ native-lint: rust ## rustfmt and clippy
 	cargo clippy $(CARGO_ARGS) --manifest-path $(NATIVE) --all-targets --no-default-features -- -D warnings
 
 native-test: native-lint ## the native engine alone: format, clippy, tests
-	cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features
+	$(call native-tests)
 
 sanitize: rust ## the native tests with AddressSanitizer, leak detection, overflow checks and checked preconditions
-	$(SANITIZE) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features --lib --tests --target $(HOST)
+	$(call native-tests,$(SANITIZE),--lib --tests --target $(HOST))
 
 fuzz: $(addprefix fuzz-,$(FUZZ_TARGETS)) ## fuzz the native engine; FUZZ_SECONDS=60 for each target
 

@@ -2,7 +2,7 @@
 //! of its piece alone, and the whole piece is compared.
 
 use super::merge::Scratch;
-use super::pack::{hash, packed as packed_bytes};
+use super::pack::{hash, packed as packed_bytes, packed_within};
 
 const WAYS: usize = 2;
 const LONGEST: usize = 31;
@@ -30,11 +30,22 @@ pub(super) struct CacheKey {
     set: usize,
 }
 
-/// A piece of at most `LONGEST` bytes: its bytes, and its length in the last of 32.
+/// The piece `text[start..end]` of at most `LONGEST` bytes: its bytes, and its length in the last of 32.
 #[inline]
-fn packed(piece: &[u8]) -> [u128; 2] {
-    let (first, rest) = piece.split_at(piece.len().min(16));
-    [packed_bytes(first), packed_bytes(rest) | (piece.len() as u128) << 120]
+fn packed(text: &[u8], start: usize, end: usize) -> [u128; 2] {
+    let length = end - start;
+    let [first, rest] = match text[start..].first_chunk::<32>() {
+        Some(window) => {
+            let (first, rest) = window.split_at(16);
+            let half = |bytes: &[u8], length| packed_within(bytes.try_into().expect("16 bytes"), length);
+            [half(first, length.min(16)), half(rest, length.saturating_sub(16))]
+        }
+        None => {
+            let (first, rest) = text[start..end].split_at(length.min(16));
+            [packed_bytes(first), packed_bytes(rest)]
+        }
+    };
+    [first, rest | (length as u128) << 120]
 }
 
 impl PieceCache {
@@ -44,13 +55,13 @@ impl PieceCache {
         PieceCache { entries: vec![Entry::default(); size], scratch: Scratch::default() }
     }
 
-    /// The key of a piece, or none where the piece is too long to be kept.
+    /// The key of the piece `text[start..end]`, or none where the piece is too long to be kept.
     #[inline]
-    pub(super) fn key(&self, piece: &[u8]) -> Option<CacheKey> {
-        if piece.len() > LONGEST {
+    pub(super) fn key(&self, text: &[u8], start: usize, end: usize) -> Option<CacheKey> {
+        if end - start > LONGEST {
             return None;
         }
-        let piece = packed(piece);
+        let piece = packed(text, start, end);
         let sets = self.entries.len() / WAYS;
         let hash = hash(piece[0] ^ piece[1].rotate_left(57)) >> 32;
         Some(CacheKey { piece, set: (hash as usize & (sets - 1)) * WAYS })
@@ -88,17 +99,26 @@ impl PieceCache {
 mod tests {
     use super::*;
 
+    fn key(cache: &PieceCache, piece: &[u8]) -> CacheKey {
+        cache.key(piece, 0, piece.len()).unwrap()
+    }
+
     fn get(cache: &mut PieceCache, piece: &[u8]) -> Option<Vec<u32>> {
         let mut out = vec![99];
-        cache.append(cache.key(piece).unwrap(), &mut out).then(|| out.split_off(1))
+        cache.append(key(cache, piece), &mut out).then(|| out.split_off(1))
     }
 
     #[test]
     fn pieces_are_compared_in_full() {
         let text: Vec<u8> = (0..31).map(|n| n % 3).collect();
-        let mut keys: Vec<[u128; 2]> = (1..=31).flat_map(|end| [packed(&text[..end]), packed(&vec![0; end])]).collect();
-        keys.push(packed(b"x\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0"));
-        keys.push(packed(b"x"));
+        let alone = |piece: &[u8]| packed(piece, 0, piece.len());
+        let mut keys: Vec<[u128; 2]> = (1..=31).flat_map(|end| [alone(&text[..end]), alone(&vec![0; end])]).collect();
+        for end in 1..=31 {
+            let within = [b"ab".as_slice(), &text[..end], &[255; 32]].concat();
+            assert_eq!(packed(&within, 2, 2 + end), alone(&text[..end]));
+        }
+        keys.push(alone(b"x\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0"));
+        keys.push(alone(b"x"));
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), 63); // of one byte, both are the same piece
@@ -107,11 +127,11 @@ mod tests {
     #[test]
     fn the_piece_used_least_recently_goes() {
         let mut cache = PieceCache::new(2);
-        cache.insert(cache.key(b"abc").unwrap(), &[1, 2]);
-        cache.insert(cache.key(&[b'x'; 31]).unwrap(), &[7; 7]);
+        cache.insert(key(&cache, b"abc"), &[1, 2]);
+        cache.insert(key(&cache, &[b'x'; 31]), &[7; 7]);
         assert_eq!(get(&mut cache, &[b'x'; 31]), Some(vec![7; 7]));
         assert_eq!(get(&mut cache, b"abc"), Some(vec![1, 2]));
-        cache.insert(cache.key(b"abc\0").unwrap(), &[]);
+        cache.insert(key(&cache, b"abc\0"), &[]);
         assert_eq!(get(&mut cache, b"abc\0"), Some(vec![]));
         assert_eq!(get(&mut cache, b"abc"), Some(vec![1, 2]));
         assert_eq!(get(&mut cache, &[b'x'; 31]), None);
@@ -120,8 +140,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_kept() {
         let mut cache = PieceCache::new(1024);
-        assert!(cache.key(&[b'x'; 32]).is_none());
-        cache.insert(cache.key(b"abc").unwrap(), &[1; 8]);
+        assert!(cache.key(&[b'x'; 32], 0, 32).is_none());
+        cache.insert(key(&cache, b"abc"), &[1; 8]);
         assert_eq!(get(&mut cache, b"abc"), None);
     }
 }

@@ -70,7 +70,7 @@ impl Bpe {
     #[inline]
     pub fn encode(&self, cache: &mut PieceCache, piece: &[u8], out: &mut Vec<u32>) {
         match self.table.get(piece) {
-            NONE => self.encode_apart(cache, piece, out),
+            NONE => self.encode_apart(cache, piece, (0, piece.len()), out),
             id => out.push(id),
         }
     }
@@ -114,15 +114,15 @@ impl Bpe {
         &self.joins
     }
 
-    /// Appends the ids of a piece that is not one token.
+    /// Appends the ids of the piece `text[start..end]`, which is not one token.
     #[inline(never)]
-    pub fn encode_apart(&self, cache: &mut PieceCache, piece: &[u8], out: &mut Vec<u32>) {
-        let key = cache.key(piece);
+    pub fn encode_apart(&self, cache: &mut PieceCache, text: &[u8], (start, end): (usize, usize), out: &mut Vec<u32>) {
+        let key = cache.key(text, start, end);
         if key.is_some_and(|key| cache.append(key, out)) {
             return;
         }
         let before = out.len();
-        self.encode_fresh(cache, piece, out);
+        self.encode_fresh(cache, &text[start..end], out);
         if let Some(key) = key {
             cache.insert(key, &out[before..]);
         }
@@ -135,19 +135,20 @@ impl Bpe {
         let mut start = 0;
         while start < piece.len() {
             let end = self.joins.next_cut(piece, start);
-            self.encode_part(cache, &piece[start..end], piece.len(), out);
+            self.encode_part(cache, piece, (start, end), out);
             start = end;
         }
     }
 
-    /// A part of a piece of length `whole`. The model looks up whole pieces only, and merges the rest.
-    fn encode_part(&self, cache: &mut PieceCache, part: &[u8], whole: usize, out: &mut Vec<u32>) {
-        if part.len() == whole {
+    /// A part of a piece. The model looks up whole pieces only, and merges the rest.
+    fn encode_part(&self, cache: &mut PieceCache, piece: &[u8], (start, end): (usize, usize), out: &mut Vec<u32>) {
+        let part = &piece[start..end];
+        if part.len() == piece.len() {
             return self.merge(cache, part, out);
         }
         match self.table.get(part) {
             id if id != NONE && !self.apart[id as usize] => out.push(id),
-            _ => match cache.key(part) {
+            _ => match cache.key(piece, start, end) {
                 Some(key) if cache.append(key, out) => {}
                 Some(key) => {
                     let before = out.len();

@@ -43,13 +43,12 @@ fn eight(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// A hash whose high bits are good.
+/// A hash whose bits are all good: the two halves of a product.
 #[inline(always)]
 pub fn hash(packed: u128) -> u64 {
-    const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
-    let (low, high) = (packed as u64, (packed >> 64) as u64);
-    let mixed = low.wrapping_mul(MIX) ^ high.rotate_left(23).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    (mixed ^ (mixed >> 32)).wrapping_mul(MIX)
+    let (low, high) = (packed as u64 ^ 0x9E37_79B9_7F4A_7C15, (packed >> 64) as u64 ^ 0xD6E8_FEB8_6659_FD93);
+    let product = u128::from(low) * u128::from(high);
+    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

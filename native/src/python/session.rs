@@ -76,9 +76,14 @@ impl NativeSession {
             return Err(PyIndexError::new_err("not a stretch of the text between character boundaries"));
         }
         let (engine, session) = (&self.engine, &mut self.session);
-        let change = run(py, text.len(), |interrupted| session.splice(engine, (start, end), text, interrupted))?;
-        let Some(change) = change else { return Ok(None) };
-        let spans = session.spans(engine, change.keep_left, change.keep_left + change.ids.len());
+        let spliced = run(py, text.len(), |interrupted| {
+            let change = session.splice(engine, (start, end), text, interrupted)?;
+            Ok(change.map(|change| {
+                let spans = session.spans(engine, change.keep_left, change.keep_left + change.ids.len());
+                (change, spans)
+            }))
+        })?;
+        let Some((change, spans)) = spliced else { return Ok(None) };
         Ok(Some((
             change.keep_left,
             change.ids.into_pyarray(py),

@@ -11,6 +11,8 @@ pub mod reach;
 mod run;
 pub mod section;
 mod stay;
+#[cfg(test)]
+mod tests;
 pub mod utf8;
 
 use crate::bpe::{Bpe, PieceCache};

@@ -24,12 +24,14 @@ impl LongAttempts {
         self.furthest = 0;
     }
 
-    /// An attempt that started at `start` and read up to `reach`.
+    /// An attempt that started at `start` and read up to `reach`. Says whether that is far.
     #[inline(always)]
-    pub fn record(&mut self, start: usize, reach: usize) {
-        if reach > start + NEAR {
+    pub fn record(&mut self, start: usize, reach: usize) -> bool {
+        let is_long = reach > start + NEAR;
+        if is_long {
             self.list.push((start, reach));
         }
+        is_long
     }
 
     /// Up to where the outcome of this stage before `reach` depends on the text.

@@ -57,7 +57,7 @@ pub(super) struct Run<'a, S> {
     pub calm: Calm,
 }
 
-/// Where no stage reads far ahead, so that reaches need no look at each of them.
+/// Where no stage reads far ahead, so that reaches need no look at each of them. Forgotten when a stage records more.
 #[derive(Default)]
 pub(super) struct Calm {
     /// Holds for reaches before this one.
@@ -89,6 +89,7 @@ impl<S: Sink> Run<'_, S> {
         let mut at = lo;
         while at < hi {
             let found = scanner.normal_tokens.next(text, at, at_end, self.token_longs);
+            self.calm = Calm::default();
             let (stop, kind) = match found {
                 Found::Token(token) => (token.start, Stage::Settled),
                 Found::Nothing => (hi, end),
@@ -155,8 +156,8 @@ impl<S: Sink> Run<'_, S> {
                     break;
                 }
                 let reach = if attempt.saw_end && end == Stage::End { FAR } else { attempt.reach };
-                if !last {
-                    self.level_longs[k].record(at, reach);
+                if !last && self.level_longs[k].record(at, reach) {
+                    self.calm = Calm::default();
                 }
                 gap_reach = gap_reach.max(reach);
                 if let Some(stop) = attempt.end {
@@ -256,7 +257,7 @@ impl<S: Sink> Run<'_, S> {
         if !self.sink.begin(start, restartable) {
             return false;
         }
-        model.encode_apart(self.cache, &self.text[start..end], self.sink.ids());
+        model.encode_apart(self.cache, self.text, (start, end), self.sink.ids());
         self.sink.end(end, reach, Layout::Tiled);
         true
     }

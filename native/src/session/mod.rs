@@ -4,6 +4,8 @@ pub mod bits;
 pub mod builder;
 pub mod chunk;
 pub mod cursor;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::sync::Arc;
@@ -133,7 +135,9 @@ impl Session {
             for exception in entry.chunk.exceptions.iter().rev() {
                 let end = entry.byte + exception.end as usize;
                 if end <= limit && entry.byte + exception.reach as usize > edit {
-                    limit = end - 1;
+                    // A mark alone takes no text: nothing lies left of its piece at the start.
+                    let Some(before) = end.checked_sub(1) else { return start };
+                    limit = before;
                 }
             }
         }
@@ -205,9 +209,14 @@ impl Session {
         let met = built.met.unwrap_or(Place { entry: self.entries.len(), token: 0, byte: self.bytes });
         let met_token = if built.met.is_some() { self.token_of(met) } else { self.tokens };
         let keep_right = self.tokens - met_token;
-        let ids = built.chunks.iter().map(|chunk| chunk.ids.as_slice()).collect::<Vec<_>>().concat();
+        let mut ids = built.chunks.iter().map(|chunk| chunk.ids.as_slice()).collect::<Vec<_>>().concat();
         let scanned_chars = built.chunks.iter().map(|chunk| utf8::count(&chunk.text)).sum();
         let first_changed = self.first_changed(keep_left, &ids, met_token);
+        let same = match first_changed {
+            Some(first) if self.is_tiled(from, met, &built) => ids.len().min(first.min(met_token) - keep_left),
+            _ => 0,
+        };
+        ids.drain(..same);
         let old_bytes = self.bytes;
         let end_byte = from.byte + built.end;
         self.far_from = self.far_after(from.byte, &built, met, end_byte);
@@ -215,7 +224,7 @@ impl Session {
         self.replace(engine, from, met, built);
         debug_assert_eq!(self.bytes, old_bytes + new_bytes - (end - start));
         Change {
-            keep_left,
+            keep_left: keep_left + same,
             ids,
             keep_right,
             first_changed: first_changed.unwrap_or(self.tokens),
@@ -223,6 +232,14 @@ impl Session {
             forward: met.byte - end,
             scanned_chars,
         }
+    }
+
+    /// Whether old and new tokens between two places tile the text: then those that are the same from the left on have
+    /// the same spans too.
+    fn is_tiled(&self, from: Place, met: Place, built: &Built) -> bool {
+        let until = self.entries.len().min(met.entry + 1);
+        let old = self.entries[from.entry.min(until)..until].iter().map(|entry| &*entry.chunk);
+        old.chain(&built.chunks).all(|chunk| !chunk.has_spans())
     }
 
     /// `far_from` after the edit.
