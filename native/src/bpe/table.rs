@@ -22,7 +22,7 @@ pub const ID_LIMIT: u32 = 1 << 24;
 
 /// The tokens by their texts. Read-only once the model is loaded.
 pub struct Table {
-    /// Open addressing, at most two thirds full.
+    /// Open addressing, at most two fifths full: mostly the first place holds the piece, or nothing.
     slots: Vec<Slot>,
     shift: u32,
     long: FxHashMap<Box<[u8]>, u32>,
@@ -39,7 +39,7 @@ impl Table {
     /// A table for pieces of these lengths.
     pub fn new(lengths: impl Iterator<Item = usize>) -> Table {
         let short = lengths.filter(|&length| length <= SHORT).count();
-        let size = (short.max(8) * 3 / 2).next_power_of_two();
+        let size = (short.max(8) * 5 / 2).next_power_of_two();
         Table { slots: vec![0; size], shift: 64 - size.trailing_zeros(), long: FxHashMap::default(), longest: 0 }
     }
 
