@@ -2,7 +2,7 @@
 
 use super::chunk::{Chunk, Exception, Lengths};
 use super::cursor::{Cursor, Place};
-use super::{SLACK, TARGET};
+use super::{SLACK, SPANNED_TARGET, TARGET};
 use crate::interrupt::Watch;
 use crate::scan::reach::FAR;
 use crate::scan::{Layout, Sink};
@@ -26,6 +26,8 @@ pub struct Builder<'a, L> {
     current: Chunk,
     /// Window position at which `current` begins.
     base: usize,
+    /// Bytes of text at which `current` is closed.
+    target: usize,
     piece: usize,
     restartable: bool,
     first_id: usize,
@@ -53,6 +55,7 @@ impl<'a, L: Lengths> Builder<'a, L> {
             done: Vec::new(),
             current: Chunk::default(),
             base: 0,
+            target: TARGET,
             piece: 0,
             restartable: false,
             first_id: 0,
@@ -75,6 +78,7 @@ impl<'a, L: Lengths> Builder<'a, L> {
             self.done.push(std::mem::take(&mut self.current));
         }
         self.base = end;
+        self.target = TARGET;
     }
 
     fn meets(&mut self, at: usize) -> bool {
@@ -137,6 +141,7 @@ impl<L: Lengths> Sink for Builder<'_, L> {
                 let base = self.base;
                 let moved = spans.iter().map(|&(from, to)| ((from - base) as u32, (to - base) as u32));
                 self.current.add_spans(moved, self.lengths);
+                self.target = SPANNED_TARGET;
             }
             _ => self.current.index_tiled(self.first_id, start, self.lengths),
         }
@@ -166,7 +171,7 @@ impl<L: Lengths> Builder<'_, L> {
             if self.resync.is_some() && self.meets(at) {
                 return false;
             }
-            if at - self.base >= TARGET {
+            if at - self.base >= self.target {
                 self.close(at);
             }
         }

@@ -4,6 +4,7 @@
 //! sessions that share a beginning can share its chunks. Every chunk but the first begins where a scan may restart.
 
 use super::bits::Bits;
+use super::{SPANNED_TARGET, TARGET};
 
 /// Tokens between two entries of the position index.
 const STEP: usize = 64;
@@ -181,6 +182,12 @@ impl Chunk {
         let mut tail = Self::default();
         tail.append_from(self, token, at, lengths);
         tail
+    }
+
+    /// Whether this chunk and the next one are better one: not too long, and not explicit spans for the sake of a few.
+    pub fn takes_in(&self, next: &Self) -> bool {
+        let target = if self.has_spans() == next.has_spans() { TARGET } else { SPANNED_TARGET };
+        self.text.len() + next.text.len() < 2 * target
     }
 
     /// Append what `other` holds from token `token`, which begins at its byte `at`, on.

@@ -21,6 +21,8 @@ use cursor::{Cursor, Place};
 /// Bytes of text at which a chunk is closed at the next place where a scan may restart. (Tests with small chunks
 /// reach every seam with short texts.)
 pub const TARGET: usize = if cfg!(feature = "small-chunks") { 48 } else { 16 * 1024 };
+/// The same for a chunk whose tokens have explicit spans, each of which takes as much memory as two ids.
+pub const SPANNED_TARGET: usize = if cfg!(feature = "small-chunks") { 16 } else { 1024 };
 /// A piece that depends on no more than this many bytes behind its end needs no exception. More than what all
 /// stages together add to a reach without a record (`reach::NEAR`).
 pub const SLACK: usize = 64;
@@ -298,7 +300,7 @@ impl Session {
         if let Some(tail) = tail {
             until += 1;
             match fresh.last_mut() {
-                Some(last) if last.text.len() + tail.text.len() < 2 * TARGET => last.append_from(&tail, 0, 0, engine),
+                Some(last) if last.takes_in(&tail) => last.append_from(&tail, 0, 0, engine),
                 _ => fresh.push(tail),
             }
         }
@@ -309,7 +311,7 @@ impl Session {
                 first += 1;
                 let left = Arc::make_mut(&mut entry.chunk);
                 left.truncate(from.token, at);
-                if let Some(next) = fresh.first().filter(|next| at < TARGET && at + next.text.len() < 2 * TARGET) {
+                if let Some(next) = fresh.first().filter(|next| at < TARGET && left.takes_in(next)) {
                     left.append_from(next, 0, 0, engine);
                     fresh.remove(0);
                 }
