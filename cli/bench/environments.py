@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,10 @@ _READY = "ready"
 
 
 class PeerUnavailableError(Exception):
-    """A peer that cannot take part; the message is the reason that the table shows."""
+    """A peer that cannot take part; the message is the reason that the table shows, without this machine's folders."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(re.sub(f"{re.escape(str(bench_folder()))}\\S*/", "", reason))
 
 
 def bench_folder() -> Path:

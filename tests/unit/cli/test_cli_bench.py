@@ -17,7 +17,7 @@ from cli_kit import Command
 
 from cli.bench import environments, full, memory, repair, rounds
 from cli.bench.corpus import LEAST_CHARS, Corpus, Fresh, load_corpus
-from cli.bench.environments import PeerUnavailableError, python_of
+from cli.bench.environments import PeerUnavailableError, bench_folder, python_of
 from cli.bench.peer import ADAPTERS, byte_alphabet, digest_of
 from cli.bench.peers import LANES, OURS, PEERS, REFERENCE, Lane, Peer
 from cli.bench.process import PROGRAM, PeerProcess
@@ -444,3 +444,8 @@ class TestCommand:
         path.write_text("[]")
         done = command("bench", "full", "--tokenizer", path)
         assert (done.code, len(done.err.splitlines())) == (ExitCode.TOKENIZER, 1)
+
+
+def test_a_reason_names_no_folder_of_this_machine() -> None:
+    reason = f"bad file: {bench_folder()}/quicktok/x.vocab is short"
+    assert str(PeerUnavailableError(reason)) == "bad file: x.vocab is short"
