@@ -6,5 +6,7 @@ pub mod engine;
 pub mod interrupt;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(test)]
+mod random;
 pub mod scan;
 pub mod session;

@@ -7,22 +7,7 @@ use serde_json::{json, Value};
 use super::document;
 use super::spelling::{alphabet_byte, Spelling};
 use super::*;
-
-/// A xorshift generator: the same tests every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-}
+use crate::random::Random;
 
 /// The reference's BPE in its plainest form, on strings of the vocabulary's alphabet.
 struct Plain {

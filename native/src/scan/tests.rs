@@ -2,27 +2,12 @@
 
 use super::automaton::{Attempt, Automaton};
 use super::utf8;
+use crate::random::Random;
 
 const CODE_POINTS: usize = 0x11_0000;
 /// In a table: the best match so far ends right before the unit that was read.
 const ACCEPT: u16 = 0x8000;
 const START: usize = 1;
-
-/// A xorshift generator: the same tests every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-}
 
 /// A table, and the class of each unit: of each byte, or of each code point.
 struct Table {

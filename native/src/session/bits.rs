@@ -28,8 +28,10 @@ impl Bits {
     /// `count` zeros.
     #[inline(always)]
     pub fn push_zeros(&mut self, count: usize) {
-        self.len += count;
-        self.words.resize(self.len.div_ceil(64), 0);
+        if count > 0 {
+            self.len += count;
+            self.words.resize(self.len.div_ceil(64), 0);
+        }
     }
 
     pub fn truncate(&mut self, len: usize) {

@@ -145,13 +145,10 @@ impl<L: Lengths> Sink for Builder<'_, L> {
             }
             _ => self.current.index_tiled(self.first_id, start, self.lengths),
         }
-        match self.current.ids.len() - self.first_id {
-            0 => {}
-            1 => self.current.restarts.push(self.restartable),
-            count => {
-                self.current.restarts.push(self.restartable);
-                self.current.restarts.push_zeros(count - 1);
-            }
+        let count = self.current.ids.len() - self.first_id;
+        if count > 0 {
+            self.current.restarts.push(self.restartable);
+            self.current.restarts.push_zeros(count - 1);
         }
         if reach > end + SLACK {
             self.note(end, reach);

@@ -120,16 +120,23 @@ impl Chunk {
         self.index[base] as usize + self.ids[from..token].iter().map(|&id| lengths.length(id)).sum::<usize>()
     }
 
-    /// Byte spans of the tokens [from, to), in order.
-    pub fn for_each_span(&self, from: usize, to: usize, lengths: &impl Lengths, mut take: impl FnMut(usize, usize)) {
+    /// The tokens [from, to), in order: id, and byte span.
+    pub fn for_each_token(
+        &self,
+        from: usize,
+        to: usize,
+        lengths: &impl Lengths,
+        mut take: impl FnMut(u32, usize, usize),
+    ) {
+        let ids = &self.ids[from..to];
         if let Some(spans) = &self.spans {
-            spans[from..to].iter().for_each(|&(start, end)| take(start as usize, end as usize));
+            ids.iter().zip(&spans[from..to]).for_each(|(&id, &(start, end))| take(id, start as usize, end as usize));
             return;
         }
         let mut at = self.position(from, lengths);
-        for &id in &self.ids[from..to] {
+        for &id in ids {
             let next = at + lengths.length(id);
-            take(at, next);
+            take(id, at, next);
             at = next;
         }
     }

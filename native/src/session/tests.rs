@@ -7,17 +7,12 @@ use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use super::*;
+use crate::random::Random;
 use edits::{boundary, edit, text, Edited, Source, FILLERS, OPENERS};
-
-/// A xorshift generator: the same tests every time.
-struct Random(u64);
 
 impl Source for Random {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % limit
+        Random::below(self, limit)
     }
 }
 

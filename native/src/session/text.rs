@@ -95,9 +95,7 @@ impl Session {
             let chunk = &entry.chunk;
             let first = from.saturating_sub(entry.token);
             let last = (to - entry.token).min(chunk.ids.len());
-            let mut ids = chunk.ids[first..last].iter();
-            chunk.for_each_span(first, last, engine, |start, end| {
-                let id = ids.next().copied().unwrap_or_default();
+            chunk.for_each_token(first, last, engine, |id, start, end| {
                 let (start, end) = engine.reference_span(&chunk.text, id, start, end);
                 spans.push([(entry.byte + start) as u32, (entry.byte + end) as u32]);
             });
