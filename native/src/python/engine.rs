@@ -12,7 +12,7 @@ use crate::interrupt::Interrupted;
 use crate::scan::added::AddedToken;
 use crate::scan::automaton::Automaton;
 use crate::scan::normal::{Form, Normalizer};
-use crate::scan::{Pieces, Prepend};
+use crate::scan::{Levels, Pieces, Prepend};
 
 /// From this many bytes on the interpreter is released while the engine works: below it, that costs more than it gives.
 const RELEASE_FROM_BYTES: usize = 4 << 10;
@@ -76,7 +76,7 @@ fn program(
     prepend: &str,
 ) -> Result<Program, String> {
     let pieces = match levels {
-        Some(levels) => Pieces::Split(levels.into_iter().map(level).collect::<Result<_, _>>()?),
+        Some(levels) => Pieces::Split(Levels::new(levels.into_iter().map(level).collect::<Result<_, _>>()?)),
         None => Pieces::Joined(match prepend {
             "never" => Prepend::Never,
             "first" => Prepend::First,

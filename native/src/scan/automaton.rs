@@ -10,7 +10,10 @@ use super::utf8;
 
 /// Set in an entry of the table: the best match so far ends right before the unit that was read.
 const ACCEPT: u16 = 0x8000;
-const START: usize = 1;
+/// The state in which there is no match any more.
+pub const DEAD_STATE: u16 = 0;
+/// The state before the first unit.
+pub const START: usize = 1;
 
 /// Entries of a row of `direct`.
 const ROW: usize = 256;
@@ -102,6 +105,30 @@ impl Automaton {
             may_start[128..].copy_from_slice(&by_lead[128..]);
         }
         Ok(Self { units, columns, table, direct, stays, keeps_gaps, may_start })
+    }
+
+    /// How many states the table has.
+    pub fn states(&self) -> usize {
+        self.table.len() / self.columns
+    }
+
+    /// The column for the end of the stretch.
+    pub fn end_column(&self) -> usize {
+        self.columns - 1
+    }
+
+    /// The state after a unit of class `column`, and whether the best match so far ends right before it.
+    pub fn entry(&self, state: u16, column: usize) -> (u16, bool) {
+        let entry = self.table[state as usize * self.columns + column];
+        (entry & !ACCEPT, entry & ACCEPT != 0)
+    }
+
+    /// The classes of characters, if it reads those.
+    pub fn char_classes(&self) -> Option<&CharClasses> {
+        match &self.units {
+            Units::Chars(classes) => Some(classes),
+            Units::Bytes => None,
+        }
     }
 
     /// Whether it reads bytes instead of characters.

@@ -32,6 +32,23 @@ impl CharClasses {
         Ok(Self { block_of, blocks })
     }
 
+    /// The classes of characters by several divisions at once. `class`: of the characters that have these in each.
+    pub fn joint(divisions: &[&Self], mut class: impl FnMut(Vec<u8>) -> u8) -> Self {
+        let mut joint = Self { block_of: Vec::with_capacity(CODE_POINTS / BLOCK), blocks: Vec::new() };
+        let mut known = std::collections::HashMap::new();
+        for block in 0..CODE_POINTS / BLOCK {
+            let of_each: Vec<u16> = divisions.iter().map(|division| division.block_of[block]).collect();
+            let index = *known.entry(of_each.clone()).or_insert_with(|| {
+                let blocks = divisions.iter().zip(of_each).map(|(division, block)| &division.blocks[block as usize]);
+                let blocks: Vec<&[u8; BLOCK]> = blocks.collect();
+                joint.blocks.push(std::array::from_fn(|at| class(blocks.iter().map(|block| block[at]).collect())));
+                joint.blocks.len() - 1
+            });
+            joint.block_of.push(index as u16);
+        }
+        joint
+    }
+
     #[inline(always)]
     pub fn of(&self, code_point: u32) -> u8 {
         let block = self.block_of[code_point as usize / BLOCK] as usize;

@@ -13,6 +13,7 @@ pub mod section;
 mod stay;
 #[cfg(test)]
 mod tests;
+pub mod transducer;
 pub mod utf8;
 
 use crate::bpe::{Bpe, PieceCache};
@@ -22,6 +23,7 @@ use normal::Normalizer;
 use reach::LongAttempts;
 use run::{Run, Stage};
 use section::Section;
+use transducer::{Block, Transducer};
 
 /// Where the tokens of a piece lie in the raw text.
 pub enum Layout<'a> {
@@ -67,9 +69,22 @@ pub enum Outcome {
 /// What the pieces of a text are.
 pub enum Pieces {
     /// The matches of split levels, each level within the pieces of the one before; byte-level symbols.
-    Split(Vec<Automaton>),
+    Split(Levels),
     /// Stretches that no token of the vocabulary can cross (rule R7); characters as symbols.
     Joined(Prepend),
+}
+
+/// Split levels, and machines for all levels from each one on that can be made one.
+pub struct Levels {
+    automata: Vec<Automaton>,
+    transducers: Vec<Option<Transducer>>,
+}
+
+impl Levels {
+    pub fn new(automata: Vec<Automaton>) -> Self {
+        let transducers = (0..automata.len()).map(|level| transducer::compile(&automata[level..])).collect();
+        Self { automata, transducers }
+    }
 }
 
 /// The mark that is put before a section: a space that stands in no text.
@@ -113,11 +128,13 @@ pub struct Scratch {
     level_longs: Vec<LongAttempts>,
     spans: Vec<(usize, usize)>,
     buffer: Vec<u8>,
+    /// Taken by whoever reads a block.
+    block: Option<Box<Block>>,
 }
 
 impl Scanner {
     pub fn new_scratch(&self) -> Scratch {
-        let levels = if let Pieces::Split(levels) = &self.pieces { levels.len() } else { 0 };
+        let levels = if let Pieces::Split(levels) = &self.pieces { levels.automata.len() } else { 0 };
         Scratch {
             cache: self.model.new_cache(),
             section: Section::default(),
@@ -126,6 +143,7 @@ impl Scanner {
             level_longs: (0..levels).map(|_| LongAttempts::default()).collect(),
             spans: Vec::new(),
             buffer: Vec::new(),
+            block: Some(Box::default()),
         }
     }
 
@@ -179,7 +197,7 @@ impl Scanner {
         sink: &mut S,
     ) -> Outcome {
         let hi = if end == Stage::Open { self.last_safe(raw, lo, hi) } else { hi };
-        let Scratch { cache, section, raw_longs, token_longs, level_longs, spans, buffer } = scratch;
+        let Scratch { cache, section, raw_longs, token_longs, level_longs, spans, buffer, block } = scratch;
         section.read(self.normalizer.as_ref(), raw, lo, hi);
         token_longs.clear();
         level_longs.iter_mut().for_each(LongAttempts::clear);
@@ -195,6 +213,7 @@ impl Scanner {
             level_longs,
             spans,
             buffer,
+            block,
             sink,
             near: self.near(),
             calm: Default::default(),
@@ -204,7 +223,7 @@ impl Scanner {
 
     /// What the levels but the last, and the added tokens of the second pass, add to a reach.
     fn near(&self) -> usize {
-        let upper = if let Pieces::Split(levels) = &self.pieces { levels.len() - 1 } else { 0 };
+        let upper = if let Pieces::Split(levels) = &self.pieces { levels.automata.len() - 1 } else { 0 };
         reach::NEAR * (upper + usize::from(!self.normal_tokens.is_empty()))
     }
 

@@ -4,8 +4,12 @@ use super::added::Found;
 use super::automaton::Automaton;
 use super::reach::{LongAttempts, FAR, NEAR};
 use super::section::Section;
+use super::transducer::{Block, BlockPieces, Transducer, BLOCK_LEAST, INSIDE};
 use super::{utf8, Layout, Outcome, Pieces, Prepend, Scanner, Sink};
 use crate::bpe::PieceCache;
+
+/// Where a transducer gives up, so many bytes are left to attempts at matches before it is asked again.
+const BY_ATTEMPTS: usize = 64;
 
 /// How a stretch ends, as those see it who read its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,7 @@ pub(super) struct Run<'a, S> {
     pub level_longs: &'a mut Vec<LongAttempts>,
     pub spans: &'a mut Vec<(usize, usize)>,
     pub buffer: &'a mut Vec<u8>,
+    pub block: &'a mut Option<Box<Block>>,
     pub sink: &'a mut S,
     /// What the stages before normalization add to a reach when none of them reads far ahead.
     pub near: usize,
@@ -128,16 +133,28 @@ impl<S: Sink> Run<'_, S> {
     /// Split [lo, hi) at level `k` and below.
     fn split(&mut self, k: usize, (lo, hi): (usize, usize), end: Stage, parent: Parent) -> Outcome {
         let Pieces::Split(levels) = &self.scanner.pieces else { unreachable!("only split pieces have levels") };
-        let level = &levels[k];
-        let last = k + 1 == levels.len();
+        let level = &levels.automata[k];
+        let last = k + 1 == levels.automata.len();
         let text = self.text;
-        let even = last && !self.section.changed() && self.scanner.model.tiles();
+        let even = !self.section.changed() && self.scanner.model.tiles();
+        let transducer = levels.transducers[k].as_ref().filter(|_| even);
         let mut at = lo;
         while at < hi {
-            if even {
-                let outcome;
-                (at, outcome) = self.matches(level, (lo, at, hi), parent);
+            let mut outcome;
+            let mut until = hi;
+            if let Some(transducer) = transducer {
+                (at, outcome) = self.blocks(transducer, (lo, at, hi), parent);
                 proceed!(outcome);
+                if hi - at >= BLOCK_LEAST {
+                    until = at + BY_ATTEMPTS;
+                }
+            }
+            if even && last {
+                (at, outcome) = self.matches(level, (lo, at, hi), until, parent);
+                proceed!(outcome);
+                if at == hi {
+                    break;
+                }
             }
             let gap_start = at;
             // Position after the last unit that decided on the gap.
@@ -200,18 +217,88 @@ impl<S: Sink> Run<'_, S> {
         end.outcome()
     }
 
-    /// The matches of the last level that follow one another from `at` on, up to one that is not as simple as most:
-    /// [lo, hi) is the stretch, which normalization left as it was. Gives where they end.
+    /// The pieces of all levels from one on that its transducer finds from `at` on: [lo, hi) is the stretch, which
+    /// normalization left as it was. Gives where they end.
+    fn blocks(
+        &mut self,
+        transducer: &Transducer,
+        (lo, mut at, hi): (usize, usize, usize),
+        parent: Parent,
+    ) -> (usize, Outcome) {
+        let Some(mut block) = self.block.take() else { return (at, Outcome::Complete) };
+        block.restart();
+        let mut outcome = Outcome::Complete;
+        while hi - at >= BLOCK_LEAST && outcome == Outcome::Complete {
+            let from = at;
+            transducer.read(&mut block, &self.text[at..hi], S::RESTARTS);
+            (at, outcome) = self.block(&block, (lo, at), parent);
+            if block.is_trapped || at == from {
+                break;
+            }
+        }
+        *self.block = Some(block);
+        (at, outcome)
+    }
+
+    /// The pieces of a block that begins at `from`.
+    fn block(&mut self, block: &Block, (lo, from): (usize, usize), parent: Parent) -> (usize, Outcome) {
+        let mut at = from;
+        let mut restartable = if from == lo { parent.restartable } else { !parent.inside_match };
+        for chain in 0..Block::CHAINS {
+            let (pieces, goes_on) = block.pieces(chain);
+            if !self.batch(pieces, from + pieces.base, (at, restartable), parent) {
+                return (at, Outcome::Stopped);
+            }
+            if let Some(&end) = pieces.ends.last() {
+                // A scan may restart behind the last piece.
+                at = from + pieces.base + usize::from(end);
+                restartable = !parent.inside_match;
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        (at, Outcome::Complete)
+    }
+
+    /// Some pieces of a block; false if the sink stops the scan before one of them. `base`: what their positions are counted
+    /// from. `start`: of the first one, and whether a scan may restart there.
+    #[inline(never)]
+    fn batch(&mut self, pieces: BlockPieces<'_>, base: usize, start: (usize, bool), parent: Parent) -> bool {
+        let (mut at, mut may) = start;
+        for (&end, &read) in pieces.ends.iter().zip(pieces.reads) {
+            let outside = end & INSIDE == 0;
+            let end = base + usize::from(end & !INSIDE);
+            let reach = match S::RESTARTS {
+                true => {
+                    let read = base + usize::from(read);
+                    self.raised((read + utf8::width(self.text[read])).max(parent.floor))
+                }
+                false => end,
+            };
+            let restartable = may && self.may_restart(at);
+            if !self.even_piece((at, end), reach, restartable) {
+                return false;
+            }
+            at = end;
+            may = !parent.inside_match && outside;
+        }
+        true
+    }
+
+    /// The matches of the last level that follow one another from `at` on, up to `until` or one that is not as simple as
+    /// most: [lo, hi) is the stretch, which normalization left as it was. Gives where they end.
     #[inline(never)]
     fn matches(
         &mut self,
         level: &Automaton,
         (lo, mut at, hi): (usize, usize, usize),
+        until: usize,
         parent: Parent,
     ) -> (usize, Outcome) {
         let text = &self.text[..hi];
         let mut may = if at == lo { parent.restartable } else { !parent.inside_match };
-        while at < hi {
+        while at < hi.min(until) {
             let attempt = level.attempt(text, at);
             let (Some(end), false) = (attempt.end, attempt.saw_end) else { break };
             let reach = self.raised(attempt.reach.max(parent.floor));

@@ -1,5 +1,7 @@
 //! Automata of random tables against the plainest way to run a table.
 
+mod transducers;
+
 use super::automaton::{Attempt, Automaton};
 use super::utf8;
 use crate::random::Random;

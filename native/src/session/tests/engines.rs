@@ -7,7 +7,7 @@ use crate::engine::{Engine, Program};
 use crate::scan::added::AddedToken;
 use crate::scan::automaton::Automaton;
 use crate::scan::normal::{Form, Normalizer};
-use crate::scan::{Pieces, Prepend};
+use crate::scan::{Levels, Pieces, Prepend};
 
 /// Pieces that are remembered; few, so that they are replaced.
 const CACHE: usize = 4;
@@ -238,7 +238,7 @@ fn split(levels: Vec<Automaton>, form: Option<Form>, added: &'static [Added], tr
     let merges: Vec<[String; 2]> = BYTE_MERGES.iter().map(|(left, right)| [alphabet(left), alphabet(right)]).collect();
     let vocabulary = tokens.into_iter().zip(0..).map(|(token, id)| (token, json!(id))).collect();
     let normalizer = form.map(Normalizer::form);
-    let parts = Parts { pieces: Pieces::Split(levels), normalizer, added, trim_offsets: trims };
+    let parts = Parts { pieces: Pieces::Split(Levels::new(levels)), normalizer, added, trim_offsets: trims };
     engine(json!({"type": "BPE", "merges": merges}), vocabulary, Symbols::Bytes, false, parts)
 }
 
