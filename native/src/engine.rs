@@ -161,6 +161,7 @@ struct Ids<'a> {
 
 impl Sink for Ids<'_> {
     const RESTARTS: bool = false;
+    const SLACK: usize = usize::MAX;
 
     #[inline(always)]
     fn begin(&mut self, _at: usize, _restartable: bool) -> bool {
@@ -170,6 +171,16 @@ impl Sink for Ids<'_> {
     #[inline(always)]
     fn ids(&mut self) -> &mut Vec<u32> {
         &mut self.ids
+    }
+
+    #[inline(always)]
+    fn pushes_until(&self) -> usize {
+        usize::MAX
+    }
+
+    #[inline(always)]
+    fn pushed(&mut self, first: usize, _start: impl Fn(usize) -> usize) {
+        self.watch.passed(self.ids.len() - first);
     }
 
     #[inline(always)]

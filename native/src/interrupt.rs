@@ -5,7 +5,7 @@
 pub struct Interrupted;
 
 /// Pieces between two looks at whether the caller wants to go on.
-const PIECES_A_LOOK: u32 = 1 << 14;
+const PIECES_A_LOOK: u32 = 1 << 15;
 
 /// Asks the caller now and then whether to stop.
 pub struct Watch<'a> {
@@ -23,6 +23,12 @@ impl<'a> Watch<'a> {
     pub fn stops(&mut self) -> bool {
         self.until_look -= 1;
         self.until_look == 0 && self.look()
+    }
+
+    /// So many pieces passed without a call: the next call may look.
+    #[inline(always)]
+    pub fn passed(&mut self, pieces: usize) {
+        self.until_look = self.until_look.saturating_sub(pieces as u32).max(1);
     }
 
     #[cold]

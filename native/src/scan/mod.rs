@@ -37,6 +37,8 @@ pub enum Layout<'a> {
 pub trait Sink {
     /// Whether it wants to know where a scan may restart and how far a piece reaches. If not, it is told anything.
     const RESTARTS: bool;
+    /// Up to so far behind a piece's end, all reaches are alike to it.
+    const SLACK: usize;
     /// A piece begins at `at`. `restartable`: a scan may restart there. False stops the scan before the piece.
     fn begin(&mut self, at: usize, restartable: bool) -> bool;
     /// Where the piece's ids go.
@@ -51,6 +53,11 @@ pub trait Sink {
         self.end(end, reach, Layout::Tiled);
         true
     }
+    /// Pieces that begin before this position need not begin and end one by one: those of one token each, whose reaches
+    /// lie within the slack, and before which a scan may restart. Their ids are pushed, and then `pushed` tells of them.
+    fn pushes_until(&self) -> usize;
+    /// The tokens from `first` on in `ids` were pushed, and number n of them begins at `start(n)`.
+    fn pushed(&mut self, first: usize, start: impl Fn(usize) -> usize);
     /// The piece ends at `end`; all that decided on it lies before `reach` (`FAR`: the end of the text did).
     fn end(&mut self, end: usize, reach: usize, layout: Layout<'_>);
 }

@@ -265,25 +265,80 @@ impl<S: Sink> Run<'_, S> {
     /// from. `start`: of the first one, and whether a scan may restart there.
     #[inline(never)]
     fn batch(&mut self, pieces: BlockPieces<'_>, base: usize, start: (usize, bool), parent: Parent) -> bool {
+        let ends = pieces.ends;
         let (mut at, mut may) = start;
-        for (&end, &read) in pieces.ends.iter().zip(pieces.reads) {
+        let Some(last) = ends.len().checked_sub(1) else { return true };
+        let last = base + usize::from(pieces.reads[last]);
+        let near = self.near_reach(at, last);
+        let mut pushes_until = 0;
+        let mut n = 0;
+        while n < ends.len() {
+            let first = n;
+            let mut absent = false;
+            if at < pushes_until {
+                let begin = at;
+                let first_id = self.sink.ids().len();
+                while let Some(&end) = ends.get(n) {
+                    // An end inside a match is too far from anything.
+                    if at >= pushes_until || S::RESTARTS && usize::from(pieces.reads[n].wrapping_sub(end)) > near {
+                        break;
+                    }
+                    let end = base + usize::from(end & !INSIDE);
+                    let Some(id) = self.scanner.model.whole(self.text, at, end) else {
+                        absent = true;
+                        break;
+                    };
+                    self.sink.ids().push(id);
+                    at = end;
+                    n += 1;
+                }
+                let start = |number: usize| match number {
+                    0 => begin,
+                    _ => base + usize::from(ends[first + number - 1]),
+                };
+                self.sink.pushed(first_id, start);
+            }
+            let Some(&end) = ends.get(n) else { break };
             let outside = end & INSIDE == 0;
             let end = base + usize::from(end & !INSIDE);
             let reach = match S::RESTARTS {
                 true => {
-                    let read = base + usize::from(read);
+                    let read = base + usize::from(pieces.reads[n]);
                     self.raised((read + utf8::width(self.text[read])).max(parent.floor))
                 }
                 false => end,
             };
             let restartable = may && self.may_restart(at);
-            if !self.even_piece((at, end), reach, restartable) {
+            let goes_on = match absent {
+                true => self.apart_piece((at, end), reach, restartable),
+                false => self.even_piece((at, end), reach, restartable),
+            };
+            if !goes_on {
                 return false;
             }
             at = end;
             may = !parent.inside_match && outside;
+            let is_calm =
+                !S::RESTARTS || last + utf8::WIDEST < self.calm.until && self.calm.floor.max(parent.floor) <= at;
+            pushes_until = if may && near > 0 && is_calm { self.sink.pushes_until() } else { 0 };
+            n += 1;
         }
         true
+    }
+
+    /// How far behind the end of a piece the unit that settled it can begin, so that the piece's reach is within what is
+    /// alike to the sink, wherever it stands in [from, to) and all is calm; 0 if that is not certain.
+    fn near_reach(&self, from: usize, to: usize) -> usize {
+        if !S::RESTARTS {
+            return usize::MAX;
+        }
+        // As in `raised`.
+        let behind = utf8::WIDEST + self.near + 1 + NEAR;
+        let is_plain = || self.raw.get(from..to + behind).is_some_and(<[u8]>::is_ascii);
+        match self.scanner.normalizer.is_none() || is_plain() {
+            true => S::SLACK.saturating_sub(behind),
+            false => 0,
+        }
     }
 
     /// The matches of the last level that follow one another from `at` on, up to `until` or one that is not as simple as
@@ -341,6 +396,13 @@ impl<S: Sink> Run<'_, S> {
         if let Some(id) = model.whole(self.text, start, end) {
             return self.sink.token(start, end, id, reach, restartable);
         }
+        self.apart_piece((start, end), reach, restartable)
+    }
+
+    /// The same of a piece that is not one token.
+    #[inline(always)]
+    fn apart_piece(&mut self, (start, end): (usize, usize), reach: usize, restartable: bool) -> bool {
+        let model = &self.scanner.model;
         if !self.sink.begin(start, restartable) {
             return false;
         }

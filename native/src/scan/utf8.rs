@@ -1,5 +1,8 @@
 //! Steps through bytes that are known to be valid UTF-8.
 
+/// Bytes of the widest character.
+pub const WIDEST: usize = 4;
+
 /// Bytes of the character whose first byte is `lead`.
 #[inline(always)]
 pub fn width(lead: u8) -> usize {

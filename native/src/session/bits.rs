@@ -34,6 +34,20 @@ impl Bits {
         }
     }
 
+    /// `count` ones.
+    #[inline(always)]
+    pub fn push_ones(&mut self, count: usize) {
+        let len = self.len + count;
+        if self.len % 64 != 0 {
+            self.words[self.len / 64] |= u64::MAX << (self.len % 64);
+        }
+        self.words.resize(len.div_ceil(64), u64::MAX);
+        if len % 64 != 0 {
+            self.words[len / 64] &= (1 << (len % 64)) - 1;
+        }
+        self.len = len;
+    }
+
     pub fn truncate(&mut self, len: usize) {
         self.len = len;
         self.words.truncate(len.div_ceil(64));

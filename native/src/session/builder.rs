@@ -104,6 +104,7 @@ pub struct Built {
 
 impl<L: Lengths> Sink for Builder<'_, L> {
     const RESTARTS: bool = true;
+    const SLACK: usize = SLACK;
 
     #[inline(always)]
     fn begin(&mut self, at: usize, restartable: bool) -> bool {
@@ -131,6 +132,19 @@ impl<L: Lengths> Sink for Builder<'_, L> {
     #[inline(always)]
     fn ids(&mut self) -> &mut Vec<u32> {
         &mut self.current.ids
+    }
+
+    #[inline(always)]
+    fn pushes_until(&self) -> usize {
+        let full = self.base + self.target;
+        self.resync.as_ref().map_or(full, |resync| full.min(resync.after + 1))
+    }
+
+    #[inline(always)]
+    fn pushed(&mut self, first: usize, start: impl Fn(usize) -> usize) {
+        self.watch.passed(self.current.ids.len() - first);
+        let base = self.base;
+        self.current.index_pushed(first, |n| start(n) - base);
     }
 
     #[inline(always)]

@@ -53,6 +53,23 @@ impl Chunk {
         self.restarts.push(restartable);
     }
 
+    /// Note tokens `from..` that were pushed to `ids` already, one behind the other and each restartable; number n of them,
+    /// and the end of the last one, are at `start(n)`.
+    #[inline(always)]
+    pub fn index_pushed(&mut self, from: usize, start: impl Fn(usize) -> usize) {
+        let count = self.ids.len() - from;
+        self.restarts.push_ones(count);
+        if let Some(spans) = &mut self.spans {
+            spans.extend((0..count).map(|n| (start(n) as u32, start(n + 1) as u32)));
+            return;
+        }
+        let mut marked = from.next_multiple_of(STEP);
+        while marked < self.ids.len() {
+            self.index.push(start(marked - from) as u32);
+            marked += STEP;
+        }
+    }
+
     /// Note the positions of tokens `from..` that were pushed to `ids` already and tile the text from `start` on.
     #[inline(always)]
     pub fn index_tiled(&mut self, from: usize, start: usize, lengths: &impl Lengths) {

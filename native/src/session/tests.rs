@@ -104,7 +104,7 @@ fn forks_share_what_neither_changed() {
 #[test]
 fn an_interrupted_edit_changes_nothing() {
     // More pieces than there are between two looks at whether to stop.
-    let many = "a 1\n".repeat(10_000);
+    let many = "a 1\n".repeat(20_000);
     for (name, engine) in engines() {
         assert!(Session::new(engine, &many, &mut || true).is_err(), "{name}");
         let mut edited = Edited::new(engine, "some text, soon interrupted");

@@ -45,8 +45,8 @@ fn read(transducer: &Transducer, block: &mut Block, text: &[u8], lo: usize) -> V
     for chain in 0..Block::CHAINS {
         let (pieces, goes_on) = block.pieces(chain);
         let base = lo + pieces.base;
-        found.extend(pieces.ends.iter().zip(pieces.reads).map(|(&end, &read)| {
-            let read = base + usize::from(read);
+        found.extend(pieces.ends.iter().enumerate().map(|(n, &end)| {
+            let read = base + usize::from(pieces.reads[n]);
             ((base + usize::from(end & !INSIDE), end & INSIDE == 0), read + utf8::width(text[read]))
         }));
         if !goes_on {
