@@ -16,11 +16,11 @@ CARGO_ARGS := --locked --quiet
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst native/fuzz/fuzz_targets/%.rs,%,$(wildcard native/fuzz/fuzz_targets/*.rs))
-# The native tests, then those of sessions again with chunks so small that short texts have seams. $(1): environment;
+# The native tests, then those of the library again with chunks and blocks so small that short texts have seams. $(1): environment;
 # $(2): more arguments.
 define native-tests
 $(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(2)
-$(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(or $(2),--lib) --features small-chunks session::
+$(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(or $(2),--lib) --features small-chunks
 endef
 # Sanitizers are unstable options that a stable compiler takes with RUSTC_BOOTSTRAP=1. Naming the target keeps them
 # away from build scripts and procedural macros.

@@ -8,8 +8,10 @@ use super::transducer::{Block, BlockPieces, Transducer, BLOCK_LEAST, INSIDE};
 use super::{utf8, Layout, Outcome, Pieces, Prepend, Scanner, Sink};
 use crate::bpe::PieceCache;
 
-/// Where a transducer gives up, so many bytes are left to attempts at matches before it is asked again.
+/// Where a transducer gives up, so many bytes are left to attempts at matches before it is asked again; twice as many
+/// each time that it finds next to nothing.
 const BY_ATTEMPTS: usize = 64;
+const BY_ATTEMPTS_MOST: usize = 1 << 14;
 
 /// How a stretch ends, as those see it who read its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,15 +141,22 @@ impl<S: Sink> Run<'_, S> {
         let even = !self.section.changed() && self.scanner.model.tiles();
         let transducer = levels.transducers[k].as_ref().filter(|_| even);
         let mut at = lo;
+        // Where the transducer is asked again, and how much is left to attempts before that.
+        let (mut until, mut patience) = (lo, BY_ATTEMPTS);
         while at < hi {
             let mut outcome;
-            let mut until = hi;
-            if let Some(transducer) = transducer {
-                (at, outcome) = self.blocks(transducer, (lo, at, hi), parent);
-                proceed!(outcome);
-                if hi - at >= BLOCK_LEAST {
-                    until = at + BY_ATTEMPTS;
+            match transducer {
+                Some(transducer) if hi - at >= BLOCK_LEAST => {
+                    if at >= until {
+                        let from = at;
+                        (at, outcome) = self.blocks(transducer, (lo, at, hi), parent);
+                        proceed!(outcome);
+                        let was_worth_it = at - from >= BLOCK_LEAST;
+                        patience = if was_worth_it { BY_ATTEMPTS } else { (2 * patience).min(BY_ATTEMPTS_MOST) };
+                        until = at + patience;
+                    }
                 }
+                _ => until = hi,
             }
             if even && last {
                 (at, outcome) = self.matches(level, (lo, at, hi), until, parent);
@@ -265,65 +274,69 @@ impl<S: Sink> Run<'_, S> {
     /// from. `start`: of the first one, and whether a scan may restart there.
     #[inline(never)]
     fn batch(&mut self, pieces: BlockPieces<'_>, base: usize, start: (usize, bool), parent: Parent) -> bool {
-        let ends = pieces.ends;
         let (mut at, mut may) = start;
-        let Some(last) = ends.len().checked_sub(1) else { return true };
-        let last = base + usize::from(pieces.reads[last]);
+        let Some(&last) = pieces.reads.last() else { return true };
+        let last = base + usize::from(last);
         let near = self.near_reach(at, last);
-        let mut pushes_until = 0;
+        let mut until = 0;
         let mut n = 0;
-        while n < ends.len() {
-            let first = n;
-            let mut absent = false;
-            if at < pushes_until {
-                let begin = at;
-                let first_id = self.sink.ids().len();
-                while let Some(&end) = ends.get(n) {
-                    // An end inside a match is too far from anything.
-                    if at >= pushes_until || S::RESTARTS && usize::from(pieces.reads[n].wrapping_sub(end)) > near {
-                        break;
-                    }
-                    let end = base + usize::from(end & !INSIDE);
-                    let Some(id) = self.scanner.model.whole(self.text, at, end) else {
-                        absent = true;
-                        break;
-                    };
-                    self.sink.ids().push(id);
-                    at = end;
-                    n += 1;
-                }
-                let start = |number: usize| match number {
-                    0 => begin,
-                    _ => base + usize::from(ends[first + number - 1]),
-                };
-                self.sink.pushed(first_id, start);
-            }
-            let Some(&end) = ends.get(n) else { break };
-            let outside = end & INSIDE == 0;
-            let end = base + usize::from(end & !INSIDE);
+        loop {
+            let apart = at < until && self.push(pieces, base, (&mut n, &mut at), until, near);
+            let Some(&end) = pieces.ends.get(n) else { return true };
+            let stop = base + usize::from(end & !INSIDE);
             let reach = match S::RESTARTS {
                 true => {
                     let read = base + usize::from(pieces.reads[n]);
                     self.raised((read + utf8::width(self.text[read])).max(parent.floor))
                 }
-                false => end,
+                false => stop,
             };
             let restartable = may && self.may_restart(at);
-            let goes_on = match absent {
-                true => self.apart_piece((at, end), reach, restartable),
-                false => self.even_piece((at, end), reach, restartable),
+            let goes_on = match apart {
+                true => self.apart_piece((at, stop), reach, restartable),
+                false => self.even_piece((at, stop), reach, restartable),
             };
             if !goes_on {
                 return false;
             }
-            at = end;
-            may = !parent.inside_match && outside;
-            let is_calm =
-                !S::RESTARTS || last + utf8::WIDEST < self.calm.until && self.calm.floor.max(parent.floor) <= at;
-            pushes_until = if may && near > 0 && is_calm { self.sink.pushes_until() } else { 0 };
-            n += 1;
+            (at, n) = (stop, n + 1);
+            may = !parent.inside_match && end & INSIDE == 0;
+            let is_calm = || last + utf8::WIDEST < self.calm.until && self.calm.floor.max(parent.floor) <= at;
+            until = if may && near > 0 && (!S::RESTARTS || is_calm()) { self.sink.pushes_until() } else { 0 };
         }
-        true
+    }
+
+    /// Pushes the tokens of pieces from number `n` and position `at` on, up to one that must be handed on by itself. Whether
+    /// that is one of several tokens.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        pieces: BlockPieces<'_>,
+        base: usize,
+        (n, at): (&mut usize, &mut usize),
+        until: usize,
+        near: usize,
+    ) -> bool {
+        let (first, begin, first_id) = (*n, *at, self.sink.ids().len());
+        let mut apart = false;
+        while let Some(&end) = pieces.ends.get(*n).filter(|_| *at < until) {
+            // An end inside a match is too far from anything.
+            if S::RESTARTS && usize::from(pieces.reads[*n].wrapping_sub(end)) > near {
+                break;
+            }
+            let end = base + usize::from(end & !INSIDE);
+            let Some(id) = self.scanner.model.whole(self.text, *at, end) else {
+                apart = true;
+                break;
+            };
+            self.sink.ids().push(id);
+            (*at, *n) = (end, *n + 1);
+        }
+        self.sink.pushed(first_id, |number| match number {
+            0 => begin,
+            _ => base + usize::from(pieces.ends[first + number - 1]),
+        });
+        apart
     }
 
     /// How far behind the end of a piece the unit that settled it can begin, so that the piece's reach is within what is

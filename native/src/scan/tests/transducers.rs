@@ -71,7 +71,7 @@ fn check(random: &mut Random, levels: &[Automaton], transducer: &Transducer, tex
             // Pieces that were settled stay what they are when all text behind is another.
             let Some(&(piece, read)) = found.get(random.below(found.len() + 1)) else { continue };
             let other = [&text[..read], super::text(random).as_bytes()].concat();
-            assert!(plain(levels, &other, 0).contains(&piece), "{:?} {piece:?} {read}", utf8::as_str(text));
+            assert!(plain(levels, &other, at).contains(&piece), "{:?} {piece:?} {read}", utf8::as_str(text));
         }
         count += ends.len();
         next += ends.len();

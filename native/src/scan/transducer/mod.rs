@@ -36,19 +36,20 @@ const TRAP: u32 = 0;
 const START_ROW: usize = 1;
 const FIRST_ROW: usize = 2;
 
-/// Bytes of a stretch.
-const STEP_LEAST: usize = 64;
-const STEP_MOST: usize = 1024;
+/// Bytes of a stretch. Small ones, for tests, have more seams.
+const STEP_LEAST: usize = if IS_SMALL { 8 } else { 64 };
+const STEP_MOST: usize = if IS_SMALL { 32 } else { 1024 };
+const IS_SMALL: bool = cfg!(feature = "small-chunks");
 /// Places for the ends of a stretch: one for each byte, and those that are pending.
 const PLACES: usize = 2 * STEP_MOST;
 /// Those of all stretches; a power of two.
 const BLOCK_PLACES: usize = (CHAINS * PLACES).next_power_of_two();
 /// How far behind the place where a stretch should begin a cut is looked for.
-const CUT_WITHIN: usize = 64;
+const CUT_WITHIN: usize = if IS_SMALL { 8 } else { 64 };
 /// Bytes behind a stretch in which its last end is settled, mostly.
 const OVERLAP: usize = 8;
 /// Fewer bytes are not worth a block.
-pub const BLOCK_LEAST: usize = 128;
+pub const BLOCK_LEAST: usize = 2 * CUT_WITHIN;
 
 /// In an end: it lies inside a match of an upper level.
 pub const INSIDE: u16 = 0x8000;
@@ -177,7 +178,7 @@ impl Transducer {
         let (mut last, mut longest) = (0, 0);
         block.bases = [0; CHAINS];
         for n in 1..CHAINS {
-            let Some(base) = self.cut(units, step * n) else { break };
+            let Some(base) = self.cut(units, (step * n).max(last + 1)) else { break };
             longest = longest.max(base - last);
             block.bases[n] = base;
             last = base;
@@ -190,13 +191,14 @@ impl Transducer {
 
     /// Where a piece begins, at or soon behind `from`.
     fn cut(&self, units: &[u8], from: usize) -> Option<usize> {
-        let window = &units[from - 1..units.len().min(from + CUT_WITHIN)];
+        let window = units.get(from - 1..units.len().min(from + CUT_WITHIN))?;
         let begins =
             |pair: &[u8]| pair.iter().all(u8::is_ascii) && self.cuts[pair[0] as usize * WIDE + pair[1] as usize];
         window.windows(2).position(begins).map(|found| from + found)
     }
 
-    /// Reads `length` bytes of each stretch.
+    /// Reads `length` bytes of each stretch. `NESTED`: whether ends can lie inside matches. `READS`: whether it is kept which
+    /// units settled them.
     fn run<const NESTED: bool, const READS: bool>(&self, block: &mut Block, units: &[u8], length: usize) {
         let [a, b, c] = block.bases.map(|base| units[base..base + length].iter());
         let mut rows = [(START_ROW * ROW) as u32; CHAINS];
