@@ -13,6 +13,8 @@ NATIVE     := native/Cargo.toml
 FUZZ       := native/fuzz/Cargo.toml
 RUST_FILES := native/Cargo.toml native/Cargo.lock $(shell find native/src -name '*.rs')
 CARGO_ARGS := --locked --quiet
+# Several processes for the tests. Each has tokenizers and a Kafka server of its own, hence no more than these.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst native/fuzz/fuzz_targets/%.rs,%,$(wildcard native/fuzz/fuzz_targets/*.rs))
@@ -29,6 +31,9 @@ SANITIZE := RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address"
 COVERAGE := --cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1
+
+# With make -j, cargo plans its own jobs: it cannot use make's, and says so at length.
+unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-broker lint format typecheck bench bench-peers docs clean
@@ -62,7 +67,7 @@ demo: $(STAMP) ## replay sample sessions, check every answer, write .demo/report
 
 test: $(STAMP) ## every test; what needs Kafka, Node.js or a registry and lacks it is skipped, and says so
 	$(call native-tests)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-broker: $(STAMP) ## only the tests on a real Apache Kafka (Java 17 and Maven)
 	$(BIN)/python -m pytest -m broker

@@ -17,6 +17,8 @@ import uuid
 from pathlib import Path
 from typing import Final
 
+from fetching import alone_in
+
 KAFKA_VERSION: Final = "4.2.1"
 LIB_VARIABLE: Final = "TOKSPLICE_KAFKA_LIB"
 
@@ -169,13 +171,23 @@ def _program(name: str, what: str) -> str:
 def _jars() -> Path:
     """The folder of jars, fetched if need be."""
     given = os.environ.get(LIB_VARIABLE)
-    lib = Path(given) if given else _CACHE / "lib"
-    if any(lib.glob(f"kafka_*-{KAFKA_VERSION}.jar")):
-        return lib
     if given:
+        if _holds_kafka(Path(given)):
+            return Path(given)
         raise KafkaMissingError(f"{LIB_VARIABLE}={given} holds no Kafka {KAFKA_VERSION}")
+    lib = _CACHE / "lib"
+    with alone_in(_CACHE):
+        if not _holds_kafka(lib):
+            _fetch(lib)
+    return lib
+
+
+def _holds_kafka(lib: Path) -> bool:
+    return any(lib.glob(f"kafka_*-{KAFKA_VERSION}.jar"))
+
+
+def _fetch(lib: Path) -> None:
     maven = _program("mvn", "Maven")
-    _CACHE.mkdir(parents=True, exist_ok=True)
     # Into a folder of its own first: a run that is cut off must not leave half a Kafka behind.
     fetched = _CACHE / f"fetching-{os.getpid()}"
     command = [maven, "-q", "-B", "-f", str(_TESTS / "kafka-pom.xml"), "dependency:copy-dependencies"]
@@ -191,7 +203,6 @@ def _jars() -> Path:
         raise KafkaMissingError(f"Maven did not fetch Kafka {KAFKA_VERSION} within {FETCH_S} s") from None
     finally:
         shutil.rmtree(fetched, ignore_errors=True)
-    return lib
 
 
 def _free_ports(count: int) -> list[int]:

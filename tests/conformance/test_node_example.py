@@ -19,6 +19,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.codec import lz4_encode
+from fetching import alone_in
 
 from schemas import topics
 from schemas.codes import Code, Status
@@ -46,9 +47,16 @@ def node_folder() -> Path:
     files = sorted(path for path in EXAMPLE.iterdir() if path.suffix in (".mjs", ".json"))
     digest = hashlib.sha256((EXAMPLE / "package.json").read_bytes()).hexdigest()[:16]
     folder = ROOT / ".cache" / f"node-example-{digest}"
-    folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder):
+        _install(files, folder)
+    return folder
+
+
+def _install(files: list[Path], folder: Path) -> None:
     for path in files:
-        shutil.copy(path, folder / path.name)
+        copy = folder / path.name
+        if not copy.exists() or copy.read_bytes() != path.read_bytes():  # another process may run what is there
+            shutil.copy(path, copy)
     installed = folder / "installed"
     if not installed.exists():
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
@@ -57,7 +65,6 @@ def node_folder() -> Path:
             pytest.skip(f"npm cannot reach its registry: {done.stderr[-200:]}")
         assert done.returncode == 0, done.stderr
         installed.touch()
-    return folder
 
 
 def run_node(folder: Path, arguments: list[str], stdin: str = "") -> str:
