@@ -73,8 +73,8 @@ impl Session {
         let mut common = 0;
         for entry in self.entries().iter().rev() {
             let text = &entry.chunk.text;
-            let rest = &other[..other.len() - common];
-            let same = text.iter().rev().zip(rest.iter().rev()).take(most - common).take_while(|(a, b)| a == b).count();
+            let rest = &other[other.len() - most..other.len() - common];
+            let same = same_end(text, rest);
             common += same;
             if same < text.len() {
                 break;
@@ -105,13 +105,48 @@ impl Session {
     }
 }
 
+/// Bytes that are compared at once.
+const BLOCK: usize = 64;
+
+/// Trailing bytes that two slices share.
+fn same_end(a: &[u8], b: &[u8]) -> usize {
+    let size = a.len().min(b.len());
+    let (a, b) = (&a[a.len() - size..], &b[b.len() - size..]);
+    let mut at = size;
+    while at >= BLOCK && a[at - BLOCK..at] == b[at - BLOCK..at] {
+        at -= BLOCK;
+    }
+    size - at + a[..at].iter().rev().zip(b[..at].iter().rev()).take_while(|(a, b)| a == b).count()
+}
+
 /// Leading bytes that two slices share.
 fn same_length(a: &[u8], b: &[u8]) -> usize {
-    const BLOCK: usize = 64;
     let size = a.len().min(b.len());
     let mut at = 0;
     while at + BLOCK <= size && a[at..at + BLOCK] == b[at..at + BLOCK] {
         at += BLOCK;
     }
     at + a[at..size].iter().zip(&b[at..size]).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_slices_share_is_found_to_the_byte() {
+        let text: Vec<u8> = (0..200).collect();
+        for size in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 200] {
+            let (start, end) = (&text[..size], &text[200 - size..]);
+            assert_eq!((same_length(&text, start), same_end(&text, end)), (size, size));
+            for differing in 0..size {
+                let (mut left, mut right) = (start.to_vec(), end.to_vec());
+                left[differing] ^= 1;
+                right[differing] ^= 1;
+                assert_eq!((same_length(&left, &text), same_length(&text, &left)), (differing, differing));
+                assert_eq!(same_end(&right, &text), size - 1 - differing);
+                assert_eq!(same_end(&text, &right), size - 1 - differing);
+            }
+        }
+    }
 }

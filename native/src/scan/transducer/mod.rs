@@ -4,7 +4,7 @@
 //! does neither: a step is one look-up, and what it finds goes to places that the entry names. As each step waits for
 //! the one before, several stretches of the text are read at once.
 //!
-//! What was settled with a unit depends on no text behind that unit: the machine had not read it (rule R1 of
+//! What was settled with a unit depends on no text behind that unit, which the machine had not read (claim 6 of
 //! docs/exactness.md). Where the stretches behind the first begin is a guess that is right if the stretch before has a
 //! boundary there that a scan may restart at.
 
@@ -22,12 +22,13 @@ const PENDING: usize = 3;
 /// The place for an end that is not set.
 const UNSET: usize = PENDING;
 
+/// Places that are written at once; a step settles at most `PENDING` of them.
+const LANES: usize = 4;
+
 /// What the machine reads, in a byte: ASCII characters, from `WIDE` on the class of any other character for its first
 /// byte, and `WITHIN` for the bytes behind that.
 const WIDE: usize = 0x80;
 const WITHIN: u8 = 0xff;
-/// Ends that are written at once, one more than can be settled.
-const LANES: usize = PENDING + 1;
 /// Entries of a row, and of a table.
 const ROW: usize = 256;
 const TABLE: usize = 256 * ROW;
