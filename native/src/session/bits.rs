@@ -7,6 +7,10 @@ pub struct Bits {
 }
 
 impl Bits {
+    pub fn with_room(bits: usize) -> Self {
+        Self { words: Vec::with_capacity(bits.div_ceil(64)), len: 0 }
+    }
+
     pub fn count(&self) -> usize {
         self.len
     }

@@ -53,7 +53,7 @@ impl<'a, L: Lengths> Builder<'a, L> {
             resync,
             watch: Watch::new(interrupted),
             done: Vec::new(),
-            current: Chunk::default(),
+            current: Chunk::with_room(text.len().min(TARGET)),
             base: 0,
             target: TARGET,
             piece: 0,
@@ -75,7 +75,8 @@ impl<'a, L: Lengths> Builder<'a, L> {
     fn close(&mut self, end: usize) {
         if end > self.base {
             self.current.text = self.text[self.base..end].to_vec();
-            self.done.push(std::mem::take(&mut self.current));
+            let room = (self.text.len() - end).min(TARGET);
+            self.done.push(std::mem::replace(&mut self.current, Chunk::with_room(room)));
         }
         self.base = end;
         self.target = TARGET;

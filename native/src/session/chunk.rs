@@ -37,6 +37,13 @@ pub trait Lengths {
 }
 
 impl Chunk {
+    /// An empty chunk with room for the tokens of `bytes` of usual text.
+    pub fn with_room(bytes: usize) -> Self {
+        let tokens = bytes / 3;
+        let (ids, index) = (Vec::with_capacity(tokens), Vec::with_capacity(tokens.div_ceil(STEP)));
+        Self { ids, index, restarts: Bits::with_room(tokens), ..Self::default() }
+    }
+
     pub fn has_spans(&self) -> bool {
         self.spans.is_some()
     }
