@@ -5,17 +5,77 @@
 
 use rustc_hash::FxHashMap;
 
-use super::pack::{packed, packed_within};
+use super::pack::packed;
 use super::NONE;
 
 /// Pieces of up to this many bytes are short.
 const SHORT: usize = 12;
 
-/// A slot: the bytes of the piece, then its length, then its token and 1. A free slot is 0, as no piece is empty.
-type Slot = u128;
-const LENGTH_AT: u32 = 8 * SHORT as u32;
+/// A short piece and its token in 16 bytes.
+#[derive(Clone, Copy, Default)]
+#[repr(align(16))]
+struct Slot {
+    /// The first 8 bytes of the piece.
+    first: u64,
+    /// The other 4, its length in 4 bits, and its token and 1. 0 in a free slot, as no piece is empty.
+    rest: u64,
+}
+const LENGTH_AT: u32 = 8 * (SHORT as u32 - 8);
 const TOKEN_AT: u32 = LENGTH_AT + 4;
-const KEY: Slot = (1 << TOKEN_AT) - 1;
+
+/// A short piece as slots have it.
+#[derive(Clone, Copy)]
+struct Key {
+    first: u64,
+    rest: u64,
+}
+
+/// By length: ones in place of the bytes of a piece.
+static MASKS: [(u64, u64); SHORT + 1] = {
+    let mut masks = [(u64::MAX, 0); SHORT + 1];
+    let mut length = 0;
+    while length < 8 {
+        masks[length].0 = (1 << (8 * length)) - 1;
+        length += 1;
+    }
+    while length <= SHORT {
+        masks[length].1 = (1 << (8 * (length - 8))) - 1;
+        length += 1;
+    }
+    masks
+};
+
+impl Key {
+    fn of(piece: &[u8]) -> Self {
+        let packed = packed(piece);
+        Self { first: packed as u64, rest: (packed >> 64) as u64 | (piece.len() as u64) << LENGTH_AT }
+    }
+
+    /// The first `length` bytes of a window, without a branch on the length.
+    #[inline(always)]
+    fn within(window: &[u8; 16], length: usize) -> Self {
+        let half = |at: usize| u64::from_le_bytes(window[at..at + 8].try_into().expect("8 bytes"));
+        let (first, rest) = MASKS[length];
+        Self { first: half(0) & first, rest: half(8) & rest | (length as u64) << LENGTH_AT }
+    }
+}
+
+impl Slot {
+    fn new(key: Key, id: u32) -> Self {
+        Self { first: key.first, rest: key.rest | u64::from(id.wrapping_add(1)) << TOKEN_AT }
+    }
+
+    #[inline(always)]
+    fn holds(self, key: Key) -> bool {
+        (self.first ^ key.first) | (self.rest ^ key.rest) << (64 - TOKEN_AT) == 0
+    }
+
+    /// Its token, or `NONE`.
+    #[inline(always)]
+    fn token(self) -> u32 {
+        ((self.rest >> TOKEN_AT) as u32).wrapping_sub(1)
+    }
+}
 
 /// Ids from here on are refused: tables by id would be too large, and they would not fit a slot.
 pub const ID_LIMIT: u32 = 1 << 24;
@@ -40,7 +100,12 @@ impl Table {
     pub fn new(lengths: impl Iterator<Item = usize>) -> Table {
         let short = lengths.filter(|&length| length <= SHORT).count();
         let size = (short.max(8) * 5 / 2).next_power_of_two();
-        Table { slots: vec![0; size], shift: 64 - size.trailing_zeros(), long: FxHashMap::default(), longest: 0 }
+        Table {
+            slots: vec![Slot::default(); size],
+            shift: 64 - size.trailing_zeros(),
+            long: FxHashMap::default(),
+            longest: 0,
+        }
     }
 
     /// Sets the id, less than `ID_LIMIT` or `NONE`, of a piece that is not empty, and gives the id it had, or `NONE`.
@@ -49,10 +114,10 @@ impl Table {
         if piece.len() > SHORT {
             return self.long.insert(piece.into(), id).unwrap_or(NONE);
         }
-        let key = short_key(packed(piece), piece.len());
+        let key = Key::of(piece);
         let (at, slot) = self.find(key);
-        self.slots[at] = key | u128::from(id.wrapping_add(1)) << TOKEN_AT;
-        token(slot)
+        self.slots[at] = Slot::new(key, id);
+        slot.token()
     }
 
     /// The id of a piece, or `NONE`.
@@ -61,7 +126,7 @@ impl Table {
         if piece.len() > SHORT {
             return self.get_long(piece);
         }
-        token(self.find(short_key(packed(piece), piece.len())).1)
+        self.find(Key::of(piece)).1.token()
     }
 
     /// The id of the piece `text[start..end]`, or `NONE`.
@@ -72,28 +137,26 @@ impl Table {
         if length > SHORT {
             return self.get_long(&text[start..end]);
         }
-        token(self.find(short_key(packed_within(window.try_into().expect("16 bytes"), length), length)).1)
+        self.find(Key::within(window.try_into().expect("16 bytes"), length)).1.token()
     }
 
     /// Where a key is looked for first.
     #[inline(always)]
-    fn place(&self, key: Slot) -> usize {
-        let (low, high) = (key as u64, (key >> 64) as u64);
-        let sum = low.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(high.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        (sum >> self.shift) as usize
+    fn place(&self, key: Key) -> usize {
+        let (first, rest) = (0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93);
+        (key.first.wrapping_mul(first).wrapping_add(key.rest.wrapping_mul(rest)) >> self.shift) as usize
     }
 
     /// The place and content of the slot that holds the key, or of the free one where it would go.
     #[inline(always)]
-    fn find(&self, key: Slot) -> (usize, Slot) {
-        let mask = self.slots.len() - 1;
+    fn find(&self, key: Key) -> (usize, Slot) {
         let mut at = self.place(key);
         loop {
             let slot = self.slots[at];
-            if (slot ^ key) & KEY == 0 || slot == 0 {
+            if slot.holds(key) || slot.rest == 0 {
                 return (at, slot);
             }
-            at = (at + 1) & mask;
+            at = (at + 1) & (self.slots.len() - 1);
         }
     }
 
@@ -104,17 +167,6 @@ impl Table {
         }
         self.long.get(piece).copied().unwrap_or(NONE)
     }
-}
-
-#[inline(always)]
-fn short_key(packed: u128, length: usize) -> Slot {
-    packed | (length as u128) << LENGTH_AT
-}
-
-/// The token of a slot, or `NONE`.
-#[inline(always)]
-fn token(slot: Slot) -> u32 {
-    ((slot >> TOKEN_AT) as u32).wrapping_sub(1)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! One section on its way through the stages after normalization.
 
+mod blocks;
+
 use super::added::Found;
 use super::automaton::Automaton;
 use super::reach::{LongAttempts, FAR, NEAR};
 use super::section::Section;
-use super::transducer::{Block, BlockPieces, Transducer, BLOCK_LEAST, INSIDE};
+use super::transducer::{Block, BLOCK_LEAST};
 use super::{utf8, Layout, Outcome, Pieces, Prepend, Scanner, Sink};
 use crate::bpe::PieceCache;
 
@@ -224,134 +226,6 @@ impl<S: Sink> Run<'_, S> {
             at = stop;
         }
         end.outcome()
-    }
-
-    /// The pieces of all levels from one on that its transducer finds from `at` on: [lo, hi) is the stretch, which
-    /// normalization left as it was. Gives where they end.
-    fn blocks(
-        &mut self,
-        transducer: &Transducer,
-        (lo, mut at, hi): (usize, usize, usize),
-        parent: Parent,
-    ) -> (usize, Outcome) {
-        let Some(mut block) = self.block.take() else { return (at, Outcome::Complete) };
-        block.restart();
-        let mut outcome = Outcome::Complete;
-        while hi - at >= BLOCK_LEAST && outcome == Outcome::Complete {
-            let from = at;
-            transducer.read(&mut block, &self.text[at..hi], S::RESTARTS);
-            (at, outcome) = self.block(&block, (lo, at), parent);
-            if block.is_trapped || at == from {
-                break;
-            }
-        }
-        *self.block = Some(block);
-        (at, outcome)
-    }
-
-    /// The pieces of a block that begins at `from`.
-    fn block(&mut self, block: &Block, (lo, from): (usize, usize), parent: Parent) -> (usize, Outcome) {
-        let mut at = from;
-        let mut restartable = if from == lo { parent.restartable } else { !parent.inside_match };
-        for chain in 0..Block::CHAINS {
-            let (pieces, goes_on) = block.pieces(chain);
-            if !self.batch(pieces, from + pieces.base, (at, restartable), parent) {
-                return (at, Outcome::Stopped);
-            }
-            if let Some(&end) = pieces.ends.last() {
-                // A scan may restart behind the last piece.
-                at = from + pieces.base + usize::from(end);
-                restartable = !parent.inside_match;
-            }
-            if !goes_on {
-                break;
-            }
-        }
-        (at, Outcome::Complete)
-    }
-
-    /// Some pieces of a block; false if the sink stops the scan before one of them. `base`: what their positions are counted
-    /// from. `start`: of the first one, and whether a scan may restart there.
-    #[inline(never)]
-    fn batch(&mut self, pieces: BlockPieces<'_>, base: usize, start: (usize, bool), parent: Parent) -> bool {
-        let (mut at, mut may) = start;
-        let Some(&last) = pieces.reads.last() else { return true };
-        let last = base + usize::from(last);
-        let near = self.near_reach(at, last);
-        let mut until = 0;
-        let mut n = 0;
-        loop {
-            let apart = at < until && self.push(pieces, base, (&mut n, &mut at), until, near);
-            let Some(&end) = pieces.ends.get(n) else { return true };
-            let stop = base + usize::from(end & !INSIDE);
-            let reach = match S::RESTARTS {
-                true => {
-                    let read = base + usize::from(pieces.reads[n]);
-                    self.raised((read + utf8::width(self.text[read])).max(parent.floor))
-                }
-                false => stop,
-            };
-            let restartable = may && self.may_restart(at);
-            let goes_on = match apart {
-                true => self.apart_piece((at, stop), reach, restartable),
-                false => self.even_piece((at, stop), reach, restartable),
-            };
-            if !goes_on {
-                return false;
-            }
-            (at, n) = (stop, n + 1);
-            may = !parent.inside_match && end & INSIDE == 0;
-            let is_calm = || last + utf8::WIDEST < self.calm.until && self.calm.floor.max(parent.floor) <= at;
-            until = if may && near > 0 && (!S::RESTARTS || is_calm()) { self.sink.pushes_until() } else { 0 };
-        }
-    }
-
-    /// Pushes the tokens of pieces from number `n` and position `at` on, up to one that must be handed on by itself. Whether
-    /// that is one of several tokens.
-    #[inline(always)]
-    fn push(
-        &mut self,
-        pieces: BlockPieces<'_>,
-        base: usize,
-        (n, at): (&mut usize, &mut usize),
-        until: usize,
-        near: usize,
-    ) -> bool {
-        let (first, begin, first_id) = (*n, *at, self.sink.ids().len());
-        let mut apart = false;
-        while let Some(&end) = pieces.ends.get(*n).filter(|_| *at < until) {
-            // An end inside a match is too far from anything.
-            if S::RESTARTS && usize::from(pieces.reads[*n].wrapping_sub(end)) > near {
-                break;
-            }
-            let end = base + usize::from(end & !INSIDE);
-            let Some(id) = self.scanner.model.whole(self.text, *at, end) else {
-                apart = true;
-                break;
-            };
-            self.sink.ids().push(id);
-            (*at, *n) = (end, *n + 1);
-        }
-        self.sink.pushed(first_id, |number| match number {
-            0 => begin,
-            _ => base + usize::from(pieces.ends[first + number - 1]),
-        });
-        apart
-    }
-
-    /// How far behind the end of a piece the unit that settled it can begin, so that the piece's reach is within what is
-    /// alike to the sink, wherever it stands in [from, to) and all is calm; 0 if that is not certain.
-    fn near_reach(&self, from: usize, to: usize) -> usize {
-        if !S::RESTARTS {
-            return usize::MAX;
-        }
-        // As in `raised`.
-        let behind = utf8::WIDEST + self.near + 1 + NEAR;
-        let is_plain = || self.raw.get(from..to + behind).is_some_and(<[u8]>::is_ascii);
-        match self.scanner.normalizer.is_none() || is_plain() {
-            true => S::SLACK.saturating_sub(behind),
-            false => 0,
-        }
     }
 
     /// The matches of the last level that follow one another from `at` on, up to `until` or one that is not as simple as
