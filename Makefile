@@ -18,8 +18,8 @@ PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS := $(patsubst native/fuzz/fuzz_targets/%.rs,%,$(wildcard native/fuzz/fuzz_targets/*.rs))
-# The native tests, then those of the library again with chunks and blocks so small that short texts have seams. $(1): environment;
-# $(2): more arguments.
+# The native tests, then those of the library again with chunks and blocks so small that short texts have seams.
+# $(1): environment; $(2): more arguments.
 define native-tests
 $(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(2)
 $(1) cargo test $(CARGO_ARGS) --manifest-path $(NATIVE) --no-default-features $(or $(2),--lib) --features small-chunks

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::pack::packed;
+use super::pack::{packed, packed_within};
 use super::NONE;
 
 /// Pieces of up to this many bytes are short.
@@ -30,33 +30,11 @@ struct Key {
     rest: u64,
 }
 
-/// By length: ones in place of the bytes of a piece.
-static MASKS: [(u64, u64); SHORT + 1] = {
-    let mut masks = [(u64::MAX, 0); SHORT + 1];
-    let mut length = 0;
-    while length < 8 {
-        masks[length].0 = (1 << (8 * length)) - 1;
-        length += 1;
-    }
-    while length <= SHORT {
-        masks[length].1 = (1 << (8 * (length - 8))) - 1;
-        length += 1;
-    }
-    masks
-};
-
 impl Key {
-    fn of(piece: &[u8]) -> Self {
-        let packed = packed(piece);
-        Self { first: packed as u64, rest: (packed >> 64) as u64 | (piece.len() as u64) << LENGTH_AT }
-    }
-
-    /// The first `length` bytes of a window, without a branch on the length.
+    /// `packed`: the bytes of the piece.
     #[inline(always)]
-    fn within(window: &[u8; 16], length: usize) -> Self {
-        let half = |at: usize| u64::from_le_bytes(window[at..at + 8].try_into().expect("8 bytes"));
-        let (first, rest) = MASKS[length];
-        Self { first: half(0) & first, rest: half(8) & rest | (length as u64) << LENGTH_AT }
+    fn new(packed: u128, length: usize) -> Self {
+        Self { first: packed as u64, rest: (packed >> 64) as u64 | (length as u64) << LENGTH_AT }
     }
 }
 
@@ -114,7 +92,7 @@ impl Table {
         if piece.len() > SHORT {
             return self.long.insert(piece.into(), id).unwrap_or(NONE);
         }
-        let key = Key::of(piece);
+        let key = Key::new(packed(piece), piece.len());
         let (at, slot) = self.find(key);
         self.slots[at] = Slot::new(key, id);
         slot.token()
@@ -126,18 +104,17 @@ impl Table {
         if piece.len() > SHORT {
             return self.get_long(piece);
         }
-        self.find(Key::of(piece)).1.token()
+        self.find(Key::new(packed(piece), piece.len())).1.token()
     }
 
     /// The id of the piece `text[start..end]`, or `NONE`.
     #[inline(always)]
     pub fn get_in(&self, text: &[u8], start: usize, end: usize) -> u32 {
         let length = end - start;
-        let Some(window) = text.get(start..start + 16) else { return self.get(&text[start..end]) };
-        if length > SHORT {
-            return self.get_long(&text[start..end]);
+        match text.get(start..).and_then(|rest| rest.first_chunk::<16>()) {
+            Some(window) if length <= SHORT => self.find(Key::new(packed_within(*window, length), length)).1.token(),
+            _ => self.get(&text[start..end]),
         }
-        self.find(Key::within(window.try_into().expect("16 bytes"), length)).1.token()
     }
 
     /// Where a key is looked for first.
@@ -184,6 +161,7 @@ mod tests {
             assert_eq!(table.get(piece.as_bytes()), id);
             let text = format!("-{piece}and what follows it");
             assert_eq!(table.get_in(text.as_bytes(), 1, 1 + piece.len()), id);
+            assert_eq!(table.get_in(piece.as_bytes(), 0, piece.len()), id);
             assert_eq!(table.get(format!("{piece}y").as_bytes()), NONE);
             assert_eq!(table.get(format!("{piece}\0").as_bytes()), NONE);
         }
