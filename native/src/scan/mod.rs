@@ -81,16 +81,16 @@ pub enum Pieces {
     Joined(Prepend),
 }
 
-/// Split levels, and machines for all levels from each one on that can be made one.
+/// Split levels, and the machine for all of them where they can be made one.
 pub struct Levels {
     automata: Vec<Automaton>,
-    transducers: Vec<Option<Transducer>>,
+    transducer: Option<Transducer>,
 }
 
 impl Levels {
     pub fn new(automata: Vec<Automaton>) -> Self {
-        let transducers = (0..automata.len()).map(|level| transducer::compile(&automata[level..])).collect();
-        Self { automata, transducers }
+        let transducer = transducer::compile(&automata);
+        Self { automata, transducer }
     }
 }
 

@@ -141,7 +141,7 @@ impl<S: Sink> Run<'_, S> {
         let last = k + 1 == levels.automata.len();
         let text = self.text;
         let even = !self.section.changed() && self.scanner.model.tiles();
-        let transducer = levels.transducers[k].as_ref().filter(|_| even);
+        let transducer = levels.transducer.as_ref().filter(|_| even && k == 0);
         let mut at = lo;
         // Where the transducer is asked again, and how much is left to attempts before that.
         let (mut until, mut patience) = (lo, BY_ATTEMPTS);
@@ -151,7 +151,7 @@ impl<S: Sink> Run<'_, S> {
                 Some(transducer) if hi - at >= BLOCK_LEAST => {
                     if at >= until {
                         let from = at;
-                        (at, outcome) = self.blocks(transducer, (lo, at, hi), parent);
+                        (at, outcome) = self.blocks(transducer, at, hi);
                         proceed!(outcome);
                         let was_worth_it = at - from >= BLOCK_LEAST;
                         patience = if was_worth_it { BY_ATTEMPTS } else { (2 * patience).min(BY_ATTEMPTS_MOST) };

@@ -1,26 +1,21 @@
 //! The pieces that a transducer finds, block after block, on their way to the sink.
 
-use super::{Parent, Run};
+use super::Run;
 use crate::scan::reach::NEAR;
 use crate::scan::transducer::{Block, BlockPieces, Transducer, BLOCK_LEAST, INSIDE};
 use crate::scan::{utf8, Outcome, Sink};
 
 impl<S: Sink> Run<'_, S> {
-    /// The pieces of all levels from one on that its transducer finds from `at` on: [lo, hi) is the stretch, which
-    /// normalization left as it was. Gives where they end.
-    pub(super) fn blocks(
-        &mut self,
-        transducer: &Transducer,
-        (lo, mut at, hi): (usize, usize, usize),
-        parent: Parent,
-    ) -> (usize, Outcome) {
+    /// The pieces of all levels that the transducer finds from `at` on, where a scan may restart, up to `hi` at most;
+    /// normalization left the text as it was. Gives where they end.
+    pub(super) fn blocks(&mut self, transducer: &Transducer, mut at: usize, hi: usize) -> (usize, Outcome) {
         let Some(mut block) = self.block.take() else { return (at, Outcome::Complete) };
         block.restart();
         let mut outcome = Outcome::Complete;
         while hi - at >= BLOCK_LEAST && outcome == Outcome::Complete {
             let from = at;
             transducer.read(&mut block, &self.text[at..hi], S::RESTARTS);
-            (at, outcome) = self.block(&block, (lo, at), parent);
+            (at, outcome) = self.block(&block, at);
             if block.is_trapped || at == from {
                 break;
             }
@@ -30,18 +25,16 @@ impl<S: Sink> Run<'_, S> {
     }
 
     /// The pieces of a block that begins at `from`.
-    fn block(&mut self, block: &Block, (lo, from): (usize, usize), parent: Parent) -> (usize, Outcome) {
+    fn block(&mut self, block: &Block, from: usize) -> (usize, Outcome) {
         let mut at = from;
-        let mut restartable = if from == lo { parent.restartable } else { !parent.inside_match };
         for chain in 0..Block::CHAINS {
             let (pieces, goes_on) = block.pieces(chain);
-            if !self.batch(pieces, from + pieces.base, (at, restartable), parent) {
+            if !self.batch(pieces, from + pieces.base, at) {
                 return (at, Outcome::Stopped);
             }
             if let Some(&end) = pieces.ends.last() {
                 // A scan may restart behind the last piece.
                 at = from + pieces.base + usize::from(end);
-                restartable = !parent.inside_match;
             }
             if !goes_on {
                 break;
@@ -51,10 +44,10 @@ impl<S: Sink> Run<'_, S> {
     }
 
     /// Some pieces of a block; false if the sink stops the scan before one of them. `base`: what their positions are counted
-    /// from. `start`: of the first one, and whether a scan may restart there.
+    /// from. `at`: where the first one begins, and a scan may restart.
     #[inline(never)]
-    fn batch(&mut self, pieces: BlockPieces<'_>, base: usize, start: (usize, bool), parent: Parent) -> bool {
-        let (mut at, mut may) = start;
+    fn batch(&mut self, pieces: BlockPieces<'_>, base: usize, mut at: usize) -> bool {
+        let mut may = true;
         let Some(&last) = pieces.reads.last() else { return true };
         let last = base + usize::from(last);
         let near = self.near_reach(at, last);
@@ -67,7 +60,7 @@ impl<S: Sink> Run<'_, S> {
             let reach = match S::RESTARTS {
                 true => {
                     let read = base + usize::from(pieces.reads[n]);
-                    self.raised((read + utf8::width(self.text[read])).max(parent.floor))
+                    self.raised(read + utf8::width(self.text[read]))
                 }
                 false => stop,
             };
@@ -80,8 +73,8 @@ impl<S: Sink> Run<'_, S> {
                 return false;
             }
             (at, n) = (stop, n + 1);
-            may = !parent.inside_match && end & INSIDE == 0;
-            let is_calm = || last + utf8::WIDEST < self.calm.until && self.calm.floor.max(parent.floor) <= at;
+            may = end & INSIDE == 0;
+            let is_calm = || last + utf8::WIDEST < self.calm.until && self.calm.floor <= at;
             until = if may && near > 0 && (!S::RESTARTS || is_calm()) { self.sink.pushes_until() } else { 0 };
         }
     }

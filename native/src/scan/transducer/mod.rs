@@ -157,17 +157,21 @@ impl Transducer {
 
     /// What is to be read of a text: itself, where it is ASCII.
     fn units<'a>(&self, text: &'a [u8], units: &'a mut Vec<u8>) -> &'a [u8] {
-        let Some(mut at) = first_wide(text) else { return text };
+        let mut at = utf8::skip_ascii(text, 0, text.len());
+        if at == text.len() {
+            return text;
+        }
         units.clear();
         units.extend_from_slice(text);
         while at < text.len() {
-            while at < text.len() && text[at] >= 0x80 {
-                let (point, width) = utf8::decode(text, at);
-                units[at..at + width].fill(WITHIN);
-                units[at] = WIDE as u8 + self.by_char.of(point);
-                at += width;
+            if text[at] < 0x80 {
+                at = utf8::skip_ascii(text, at, text.len());
+                continue;
             }
-            at += first_wide(&text[at..]).unwrap_or(text.len() - at);
+            let (point, width) = utf8::decode(text, at);
+            units[at..at + width].fill(WITHIN);
+            units[at] = WIDE as u8 + self.by_char.of(point);
+            at += width;
         }
         units
     }
@@ -236,19 +240,4 @@ impl Transducer {
         *place += entry >> 8 & 0xff;
         *row = entry >> 16;
     }
-}
-
-/// The first byte beyond ASCII.
-fn first_wide(text: &[u8]) -> Option<usize> {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let words = text.chunks_exact(8);
-    let rest = words.remainder();
-    for (n, word) in words.enumerate() {
-        let high = u64::from_le_bytes(word.try_into().expect("eight bytes")) & HIGH;
-        if high != 0 {
-            return Some(8 * n + high.trailing_zeros() as usize / 8);
-        }
-    }
-    let found = rest.iter().position(|&byte| byte >= 0x80)?;
-    Some(text.len() - rest.len() + found)
 }
