@@ -3,6 +3,10 @@ import numpy.typing as npt
 
 _U32 = npt.NDArray[np.uint32]
 
+Spliced = tuple[int, _U32, int, int, _U32, int, int, int]
+"""What an edit did: keep_left, ids, keep_right, first_changed, offsets, characters scanned, bytes scanned left of the
+edit and right of it. A name for type checkers alone."""
+
 def normalize(text: str, form: str) -> str:
     """`text` in normal form `form` by the engine's tables. Raises `ValueError`."""
 
@@ -46,11 +50,10 @@ class Session:
     def offsets(self, start: int, end: int) -> _U32:
         """The byte spans of tokens [start, end), u32 of shape (tokens, 2)."""
 
-    def splice(self, start: int, end: int, text: str) -> tuple[int, _U32, int, int, _U32, int, int, int] | None:
-        """Put `text` in place of bytes [start, end): keep_left, ids, keep_right, first_changed, offsets, characters
-        scanned, bytes scanned left of the edit and right of it; None when nothing changes. Raises `IndexError`."""
+    def splice(self, start: int, end: int, text: str) -> Spliced | None:
+        """Put `text` in place of bytes [start, end); None when nothing changes. Raises `IndexError`."""
 
-    def common(self, text: str) -> tuple[int, int]:
-        """Bytes shared with `text` at the beginning, and at the end, on character boundaries."""
+    def update(self, text: str) -> Spliced | None:
+        """Make `text` the whole text, by the stretch in which they differ; None when nothing changes."""
 
     def fork(self) -> Session: ...

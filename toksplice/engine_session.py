@@ -20,6 +20,7 @@ from toksplice.reference_session import ReferenceSession
 from toksplice.session import Session
 
 if TYPE_CHECKING:
+    from toksplice._native import Spliced
     from toksplice.engine import NativeRoute
     from toksplice.tokenizer import Tokenizer
 
@@ -102,8 +103,21 @@ class EngineSession(Session):
             self._check_positions(start, end)
             raise
         except (UnicodeEncodeError, TypeError):
-            encode_utf8(text)
+            encode_utf8(text)  # names the fault
             raise
+        return self._patch(spliced)
+
+    def update(self, text: str, *, force_full: bool = False) -> Patch:
+        if force_full:
+            return self._by_reference(0, self._native.length, text)
+        try:
+            updated = self._native.update(text)
+        except (UnicodeEncodeError, TypeError):
+            encode_utf8(text)  # names the fault
+            raise
+        return self._patch(updated)
+
+    def _patch(self, spliced: Spliced | None) -> Patch:
         if spliced is None:
             return unchanged_patch(self.total, self._route.letter)
         keep_left, ids, keep_right, first_changed, offsets, scanned, back, forward = spliced
@@ -123,12 +137,6 @@ class EngineSession(Session):
             Resumption(back, forward),
             scanned,
         )
-
-    def update(self, text: str, *, force_full: bool = False) -> Patch:
-        new = encode_utf8(text)
-        left, right = self._native.common(text)
-        middle = new[left : len(new) - right].decode()
-        return self.splice(left, self._native.length - right, middle, force_full=force_full)
 
     def fork(self, *, add_special_tokens: bool | None = None) -> EngineSession:
         """Without `add_special_tokens` it is as in this session."""

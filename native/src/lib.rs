@@ -10,3 +10,4 @@ mod python;
 mod random;
 pub mod scan;
 pub mod session;
+pub mod utf32;

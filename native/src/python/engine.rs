@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
+use super::text::run_on;
 use crate::bpe::{Bpe, Symbols};
 use crate::engine::{Engine, Program};
-use crate::interrupt::Interrupted;
 use crate::scan::added::AddedToken;
 use crate::scan::automaton::Automaton;
 use crate::scan::normal::{Form, Normalizer};
 use crate::scan::{Levels, Pieces, Prepend};
-
-/// From this many bytes on the interpreter is released while the engine works: below it, that costs more than it gives.
-const RELEASE_FROM_BYTES: usize = 4 << 10;
 
 /// A split level: classes, columns, table (u16, little-endian), and whether it keeps gaps.
 type Level = (Vec<u8>, usize, Vec<u8>, bool);
@@ -51,8 +49,8 @@ impl NativeEngine {
     }
 
     /// The ids of `text`, u32 of shape (tokens,).
-    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let ids = run(py, text.len(), |interrupted| self.0.encode(text, interrupted))?;
+    fn encode<'py>(&self, py: Python<'py>, text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let ids = run_on(text, |text, interrupted| self.0.encode(text, interrupted))?;
         Ok(ids.into_pyarray(py))
     }
 }
@@ -100,29 +98,4 @@ fn program(
 fn level((classes, columns, table, keeps_gaps): Level) -> Result<Automaton, String> {
     let table = table.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     Automaton::new(&classes, columns, table, keeps_gaps)
-}
-
-/// Run `work` on a text of `bytes` bytes, letting other threads run meanwhile and Ctrl-C interrupt it.
-pub fn run<R: Send>(
-    py: Python<'_>,
-    bytes: usize,
-    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<R, Interrupted> + Send,
-) -> PyResult<R> {
-    if bytes < RELEASE_FROM_BYTES {
-        return work(&mut || false).map_err(|_| PyKeyboardInterrupt::new_err(()));
-    }
-    let mut raised = None;
-    let result = py.detach(|| {
-        let mut look = || {
-            Python::attach(|py| match py.check_signals() {
-                Ok(()) => false,
-                Err(error) => {
-                    raised = Some(error);
-                    true
-                }
-            })
-        };
-        work(&mut look)
-    });
-    result.map_err(|_| raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())))
 }

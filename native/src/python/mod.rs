@@ -1,7 +1,9 @@
 //! The Python module `toksplice._native`.
 
 mod engine;
+mod run;
 mod session;
+mod text;
 
 use pyo3::prelude::*;
 

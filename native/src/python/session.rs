@@ -5,11 +5,13 @@ use std::sync::Arc;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 
-use super::engine::{run, NativeEngine};
+use super::engine::NativeEngine;
+use super::text::run_on;
 use crate::engine::Engine;
-use crate::session::Session;
+use crate::interrupt::Interrupted;
+use crate::session::{Change, Session};
 
 #[pyclass(name = "Session", module = "toksplice._native")]
 pub struct NativeSession {
@@ -23,9 +25,9 @@ type Spliced<'py> = (usize, Bound<'py, PyArray1<u32>>, usize, usize, Bound<'py, 
 #[pymethods]
 impl NativeSession {
     #[new]
-    fn new(py: Python<'_>, engine: &NativeEngine, text: &str) -> PyResult<Self> {
+    fn new(engine: &NativeEngine, text: &Bound<'_, PyString>) -> PyResult<Self> {
         let engine = engine.0.clone();
-        let session = run(py, text.len(), |interrupted| Session::new(&engine, text, interrupted))?;
+        let session = run_on(text, |text, interrupted| Session::new(&engine, text, interrupted))?;
         Ok(Self { engine, session })
     }
 
@@ -70,44 +72,67 @@ impl NativeSession {
     }
 
     /// Put `text` in place of bytes [start, end); `None` when that changes nothing.
-    fn splice<'py>(&mut self, py: Python<'py>, start: usize, end: usize, text: &str) -> PyResult<Option<Spliced<'py>>> {
+    fn splice<'py>(
+        &mut self,
+        py: Python<'py>,
+        start: usize,
+        end: usize,
+        text: &Bound<'py, PyString>,
+    ) -> PyResult<Option<Spliced<'py>>> {
         let fits = start <= end && self.session.is_char_boundary(start) && self.session.is_char_boundary(end);
         if !fits {
             return Err(PyIndexError::new_err("not a stretch of the text between character boundaries"));
         }
         let (engine, session) = (&self.engine, &mut self.session);
-        let spliced = run(py, text.len(), |interrupted| {
-            let change = session.splice(engine, (start, end), text, interrupted)?;
-            Ok(change.map(|change| {
-                let spans = session.spans(engine, change.keep_left, change.keep_left + change.ids.len());
-                (change, spans)
-            }))
-        })?;
-        let Some((change, spans)) = spliced else { return Ok(None) };
-        Ok(Some((
-            change.keep_left,
-            change.ids.into_pyarray(py),
-            change.keep_right,
-            change.first_changed,
-            spans_array(py, spans)?,
-            change.scanned_chars,
-            change.back,
-            change.forward,
-        )))
+        let change = run_on(text, |text, interrupted| spliced(engine, session, (start, end), text, interrupted))?;
+        change.map(|change| into_python(py, change)).transpose()
     }
 
-    /// What to splice to make `text` the whole text: bytes that are the same at the beginning, and at the end.
-    fn common(&self, py: Python<'_>, text: &str) -> (usize, usize) {
-        py.detach(|| {
-            let left = self.session.common_prefix(text.as_bytes());
-            (left, self.session.common_suffix(text.as_bytes(), left))
-        })
+    /// Make `text` the whole text; `None` when it is already. What both have in common at the beginning and at the end
+    /// is left as it is.
+    fn update<'py>(&mut self, py: Python<'py>, text: &Bound<'py, PyString>) -> PyResult<Option<Spliced<'py>>> {
+        let (engine, session) = (&self.engine, &mut self.session);
+        let change = run_on(text, |text, interrupted| {
+            let left = session.common_prefix(text.as_bytes());
+            let right = session.common_suffix(text.as_bytes(), left);
+            let middle = &text[left..text.len() - right];
+            spliced(engine, session, (left, session.bytes() - right), middle, interrupted)
+        })?;
+        change.map(|change| into_python(py, change)).transpose()
     }
 
     /// An independent session that shares memory with this one until either changes.
     fn fork(&self) -> Self {
         Self { engine: self.engine.clone(), session: self.session.clone() }
     }
+}
+
+/// A change, and the spans of the ids it brings.
+fn spliced(
+    engine: &Engine,
+    session: &mut Session,
+    stretch: (usize, usize),
+    text: &str,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<Option<(Change, Vec<[u32; 2]>)>, Interrupted> {
+    let change = session.splice(engine, stretch, text, interrupted)?;
+    Ok(change.map(|change| {
+        let spans = session.spans(engine, change.keep_left, change.keep_left + change.ids.len());
+        (change, spans)
+    }))
+}
+
+fn into_python<'py>(py: Python<'py>, (change, spans): (Change, Vec<[u32; 2]>)) -> PyResult<Spliced<'py>> {
+    Ok((
+        change.keep_left,
+        change.ids.into_pyarray(py),
+        change.keep_right,
+        change.first_changed,
+        spans_array(py, spans)?,
+        change.scanned_chars,
+        change.back,
+        change.forward,
+    ))
 }
 
 fn spans_array<'py>(py: Python<'py>, spans: Vec<[u32; 2]>) -> PyResult<Bound<'py, PyArray2<u32>>> {

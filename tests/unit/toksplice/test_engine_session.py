@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -86,10 +87,22 @@ def test_positions_that_are_none_are_refused(engine: bool, force_full: bool, sta
 @BOTH
 def test_text_that_is_none_is_refused(engine: bool) -> None:
     session = family("llama3", engine=engine).session(PROSE)
-    for text in ("\ud800", b"bytes", None):
-        with pytest.raises(TextError):
-            session.append(text)  # type: ignore[arg-type]
+    for text in ("\ud800", "a" * 5000 + "\udfff é", b"bytes", None):
+        for edit in (session.append, session.update):
+            with pytest.raises(TextError):
+                edit(text)  # type: ignore[arg-type]
     assert session.text == PROSE
+
+
+def test_no_copy_stays_in_the_caller_s_text(llama3: Tokenizer) -> None:
+    text = "→ naïve 漢字 🤷 " * 1000
+    size = sys.getsizeof(text)
+    session = llama3.session(text)
+    session.append(text)
+    session.update(text)
+    assert np.array_equal(session.ids, llama3.encode(text))
+    # An str counts the UTF-8 that the interpreter keeps beside it.
+    assert sys.getsizeof(text) == size
 
 
 @pytest.mark.parametrize("specials", [False, True])
