@@ -108,13 +108,15 @@ impl NativeSession {
 }
 
 /// A change, and the spans of the ids it brings.
+type WithSpans = (Change, Vec<[u32; 2]>);
+
 fn spliced(
     engine: &Engine,
     session: &mut Session,
     stretch: (usize, usize),
     text: &str,
     interrupted: &mut dyn FnMut() -> bool,
-) -> Result<Option<(Change, Vec<[u32; 2]>)>, Interrupted> {
+) -> Result<Option<WithSpans>, Interrupted> {
     let change = session.splice(engine, stretch, text, interrupted)?;
     Ok(change.map(|change| {
         let spans = session.spans(engine, change.keep_left, change.keep_left + change.ids.len());
@@ -122,7 +124,7 @@ fn spliced(
     }))
 }
 
-fn into_python<'py>(py: Python<'py>, (change, spans): (Change, Vec<[u32; 2]>)) -> PyResult<Spliced<'py>> {
+fn into_python<'py>(py: Python<'py>, (change, spans): WithSpans) -> PyResult<Spliced<'py>> {
     Ok((
         change.keep_left,
         change.ids.into_pyarray(py),
