@@ -1,8 +1,9 @@
 """What `verify` does to the library: chains of adversarial edits, each result compared.
 
 A chain starts from a random text and edits it some fifty times in one session; every other chain has special tokens.
-After each edit are compared: the text, all ids, all spans, the patch applied to the ids before, and, after a fork, the
-untouched original, then and at the end of the chain. A recorded session is a chain of appends.
+After each edit are compared: the text, all ids, all spans, the places where a scan may restart, the patch applied to
+the ids before, and, after a fork, the untouched original, then and at the end of the chain. A recorded session is a
+chain of appends.
 """
 
 from __future__ import annotations
@@ -181,6 +182,8 @@ def _wrong_session(session: Session, full: Full, text: str) -> Iterator[str]:
         yield "the session's text is not the edited text"
     yield from differences("ids", session.ids, full.ids, "those of a full encode")
     yield from differences("offsets", session.offsets(), full.spans, "those of a full encode")
+    if session.restarts != full.restarts:
+        yield "the places where a scan may restart are not those of a full encode"
     if session.total != full.total:
         yield f"total is {session.total} in the session, not {full.total}"
 

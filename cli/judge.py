@@ -17,19 +17,20 @@ SPAN_BYTES = 8
 @dataclass(frozen=True, slots=True)
 class Full:
     """A full encode as bytes, which compare several times faster than arrays: `ids` as native u32, `spans` as pairs of
-    them, UTF-8 byte positions."""
+    them, UTF-8 byte positions, `restarts` as a session has them."""
 
     ids: bytes
     spans: bytes
+    restarts: bytes | None = None
 
     @property
     def total(self) -> int:
         return len(self.ids) // ID_BYTES
 
     @classmethod
-    def of(cls, ids: U32, spans: U32) -> Full:
+    def of(cls, ids: U32, spans: U32, restarts: bytes | None = None) -> Full:
         """From arrays of shape (tokens,) and (tokens, 2)."""
-        return cls(ids.tobytes(), spans.tobytes())
+        return cls(ids.tobytes(), spans.tobytes(), restarts)
 
 
 class Judge:
@@ -51,7 +52,7 @@ class Judge:
         if self.reference_only:
             return Full.of(*self._oracle.encode(text, add_special_tokens=add_special_tokens))
         fresh = self._tokenizer.session(text, add_special_tokens=add_special_tokens)
-        return Full.of(fresh.ids, fresh.offsets())
+        return Full.of(fresh.ids, fresh.offsets(), fresh.restarts)
 
     def objections(self, text: str, engine: Full, *, add_special_tokens: bool) -> list[str]:
         """What is wrong with the engine's full encode of `text`, by the reference. Raises `OracleFailedError`."""

@@ -50,6 +50,9 @@ class Session:
     def offsets(self, start: int, end: int) -> _U32:
         """The byte spans of tokens [start, end), u32 of shape (tokens, 2)."""
 
+    def restarts(self) -> bytes:
+        """Where a scan may restart: a bit for each token, that of the first one lowest."""
+
     def splice(self, start: int, end: int, text: str) -> Spliced | None:
         """Put `text` in place of bytes [start, end); None when nothing changes. Raises `IndexError`."""
 

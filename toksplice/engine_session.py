@@ -69,6 +69,10 @@ class EngineSession(Session):
     def size_bytes(self) -> int:
         return self._native.size_bytes
 
+    @property
+    def restarts(self) -> bytes:
+        return self._native.restarts()
+
     def offsets(self) -> U32:
         return self.offsets_between(0, self.total)
 

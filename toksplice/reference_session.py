@@ -61,6 +61,10 @@ class ReferenceSession(Session):
     def size_bytes(self) -> int:
         return sys.getsizeof(self._text) + self._tokens.size_bytes
 
+    @property
+    def restarts(self) -> None:
+        return None
+
     def offsets(self) -> U32:
         return self.offsets_between(0, self.total)
 

@@ -55,6 +55,12 @@ class Session(ABC):
     def size_bytes(self) -> int:
         """Memory held by the text and the tokens, growth slack included; shared memory by its share."""
 
+    @property
+    @abstractmethod
+    def restarts(self) -> bytes | None:
+        """Where the engine's scan may restart, by which it repairs edits: a bit for each token but the special ones,
+        that of the first one lowest, zeros behind the last. A function of the text. None where no engine serves."""
+
     @abstractmethod
     def offsets(self) -> U32:
         """UTF-8 byte span of every token, u32 of shape (total, 2), as the reference gives them."""

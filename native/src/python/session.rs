@@ -71,6 +71,11 @@ impl NativeSession {
         spans_array(py, self.session.spans(&self.engine, start, end.min(self.session.tokens())))
     }
 
+    /// Where a scan may restart: a bit for each token, that of the first one lowest.
+    fn restarts<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.session.restarts())
+    }
+
     /// Put `text` in place of bytes [start, end); `None` when that changes nothing.
     fn splice<'py>(
         &mut self,

@@ -87,6 +87,17 @@ impl Session {
         self.tokens
     }
 
+    /// Where a scan may restart: a bit for each token, that of the first one lowest; zeros behind the last.
+    pub fn restarts(&self) -> Vec<u8> {
+        let mut packed = vec![0; self.tokens.div_ceil(8)];
+        let chunks = self.entries.iter().map(|entry| &entry.chunk.restarts);
+        let bits = chunks.flat_map(|restarts| (0..restarts.count()).map(|token| restarts.get(token)));
+        for (token, _) in bits.enumerate().filter(|&(_, may)| may) {
+            packed[token / 8] |= 1 << (token % 8);
+        }
+        packed
+    }
+
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }

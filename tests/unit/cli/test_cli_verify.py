@@ -107,7 +107,8 @@ def test_the_engine_judges_edits_and_the_reference_every_so_often(engine: Tokeni
     assert (judge.reference_only, judge.reference_every) == (False, 20)
     text = "e\u0301<|im_start|> 日本 123"
     full = judge.full(text, add_special_tokens=True)
-    assert full == Full.of(*oracle.encode(text, add_special_tokens=True))
+    assert full == Full.of(*oracle.encode(text, add_special_tokens=True), engine.session(text).restarts)
+    assert full.restarts is not None
     assert full.total == len(full.ids) // 4
     assert judge.objections(text, full, add_special_tokens=True) == []
     wrong = judge.full(text + "!", add_special_tokens=True)
@@ -183,6 +184,28 @@ def test_a_wrong_text_is_found(
     assert "ids differ from those of a full encode from token" in found
     assert "offsets differ from those of a full encode from token" in found
     assert "text is not the edited text" in found
+
+
+def test_a_wrong_restart_place_is_found(
+    engine: Tokenizer, oracle: Oracle, stock: Stock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack, "_apply", _with_no_restarts(attack._apply))
+    found = faults(run_chain(engine, Judge(engine, oracle, 20), stock, Chain("t", 0, edits=2)))
+    assert "the places where a scan may restart are not those of a full encode" in found
+
+
+def _with_no_restarts(apply: Callable[[Session, Edit], tuple[Session, Patch]]) -> Any:
+    class WithNone(EngineSession):
+        @property
+        def restarts(self) -> bytes:
+            return bytes(len(super().restarts))
+
+    def spoilt(session: Session, edit: Edit) -> tuple[Session, Patch]:
+        edited, patch = apply(session, edit)
+        edited.__class__ = WithNone
+        return edited, patch
+
+    return spoilt
 
 
 def test_a_fork_that_shares_too_much_is_found_at_once(
