@@ -25,7 +25,8 @@ RUN python -m venv /opt/toksplice \
 # The same base, since the environment's python is a link to this one's.
 FROM python:3.11.15-slim-bookworm
 RUN python -m pip uninstall --yes pip setuptools wheel \
- && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin toksplice
+ && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin toksplice \
+ && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/toksplice
 COPY --from=build /opt/toksplice /opt/toksplice
 COPY ops/worker_probe.py /opt/toksplice/worker_probe.py
 ENV PATH=/opt/toksplice/bin:$PATH \

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.table import Table
 
 from cli.errors import CliError, ExitCode
 from cli.options import positive
-from cli.output import note, progress_bar, stdout, write_json
-from cli.wiring import add_broker_argument, connected, is_memory, worker_settings
-from pipeline.ports import Broker, Record, TopicPartition
+from cli.output import note, progress_bar, stdout, write_json, written_time
+from cli.topics import records_of, remote
+from cli.wiring import add_broker_argument, connected, worker_settings
+from pipeline.ports import Broker, Record
 from pipeline.runtime import run as run_loop
 from schemas.deadletter import DeadLetter
 from schemas.errors import ProtocolError
 from schemas.topics import DLQ, REQUESTS
 
 DEFAULT_LIMIT = 100
-FETCH_RECORDS = 100
-FETCH_S = 0.5
-READ_S = 60.0
-"""How long the whole topic may take to read."""
 
 _Place = tuple[int, int]
 
@@ -53,7 +48,7 @@ class Letter:
             "code": str(letter.code),
             "error": letter.error,
             "attempt": letter.attempt,
-            "time": _time(letter.time_ms),
+            "time": written_time(letter.time_ms),
             "worker": letter.worker,
             "value_bytes": len(letter.value),
             "clipped": letter.clipped,
@@ -113,7 +108,7 @@ def run_replay(options: argparse.Namespace) -> int:
 
 async def _list(url: str) -> list[Letter]:
     settings = worker_settings()
-    async with connected(_remote(url), settings) as broker:
+    async with connected(remote(url), settings) as broker:
         return [letter async for letter in _letters(broker, settings.partitions)]
 
 
@@ -123,7 +118,7 @@ async def _replay(url: str, wanted: set[_Place] | None) -> tuple[list[str], dict
     sent: list[str] = []
     left_out: dict[str, str] = {}
     missing = set(wanted or ())
-    async with connected(_remote(url), settings) as broker:
+    async with connected(remote(url), settings) as broker:
         producer = await broker.producer()
         with progress_bar("replaying", total=len(wanted) if wanted else None) as bar:
             async for one in _letters(broker, settings.partitions):
@@ -147,19 +142,10 @@ async def _replay(url: str, wanted: set[_Place] | None) -> tuple[list[str], dict
 
 async def _letters(broker: Broker, partitions: int) -> AsyncIterator[Letter]:
     """Every dead letter that is there now."""
-    places = [TopicPartition(DLQ, partition) for partition in range(partitions)]
-    tail = await broker.tail(places, from_start=True)
-    limit = time.monotonic() + READ_S
-    try:
-        while not await tail.caught_up():
-            if time.monotonic() > limit:
-                raise CliError(ExitCode.BROKER, f"the dead letters could not be read within {READ_S:g} s")
-            for record in await tail.fetch(max_records=FETCH_RECORDS, timeout_s=FETCH_S):
-                letter = _decode(record)
-                if letter is not None:
-                    yield letter
-    finally:
-        await tail.stop()
+    async for record in records_of(broker, DLQ, range(partitions), "the dead letters"):
+        letter = _decode(record)
+        if letter is not None:
+            yield letter
 
 
 def _decode(record: Record) -> Letter | None:
@@ -175,13 +161,3 @@ def _place(word: str) -> _Place:
     if not (partition.isdecimal() and offset.isdecimal()):
         raise argparse.ArgumentTypeError(f"{word!r} is not PARTITION:OFFSET")
     return int(partition), int(offset)
-
-
-def _remote(url: str) -> str:
-    if is_memory(url):
-        raise CliError(ExitCode.USAGE, "memory:// is seen from inside its process only: name a Kafka broker")
-    return url
-
-
-def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1e3, UTC).strftime("%Y-%m-%d %H:%M:%S")

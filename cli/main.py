@@ -26,6 +26,7 @@ COMMANDS = {
     "verify": ("cli.verify", "attack the library with random edits, against the reference"),
     "bench": ("cli.bench.command", "measure the library beside its peers"),
     "top": ("cli.top", "watch the workers of a broker"),
+    "shadow": ("cli.quarantine.command", "report, replay and clear what the shadow check found wrong"),
     "dlq": ("cli.dlq", "list or replay dead letters"),
 }
 """Command -> (module, one line for `toksplice --help`)."""

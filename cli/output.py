@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def write_json(payload: Any, target: str | Path = "-") -> None:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise CliError(ExitCode.STORAGE, f"{target}: cannot be written ({error.strerror})") from error
+
+
+def written_time(time_ms: int) -> str:
+    """Epoch milliseconds as people read them, UTC."""
+    return datetime.fromtimestamp(time_ms / 1e3, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 class Bar:

@@ -159,7 +159,8 @@ class Board:
             return Text("gone", style="red")
         if not health.ready:
             return Text(f"not ready {health.detail}".strip(), style="yellow")
-        return Text("ready", style="green")
+        # A worker that is ready and has something to say is in trouble or in a drill.
+        return Text(f"ready {health.detail}".strip(), style="yellow" if health.detail else "green")
 
     def _age_s(self, health: Health) -> float:
         return max(0.0, (self._now_ms() - health.time_ms) / 1e3)

@@ -1,7 +1,8 @@
 """`toksplice up`: every worker in this process.
 
 On the memory broker it serves the protocol over its own pipes: a request a line on stdin, a reply a line on
-stdout, until stdin ends or SIGTERM comes. On Kafka it serves the topics until SIGTERM.
+stdout, until stdin ends or SIGTERM comes. On Kafka it serves the topics until SIGTERM. Beside either, a web page on
+loopback shows what the workers do.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cli.errors import CliError, ExitCode
 from cli.home import state_folder
 from cli.line_server import LineServer
+from cli.live.http import DEFAULT_ADDRESS, Address
 from cli.options import add_epilog
+from cli.output import note
 from cli.wiring import (
     add_broker_argument,
     add_tokenizer_arguments,
@@ -30,6 +36,7 @@ from cli.wiring import (
 from cli.worker import log_from_here_on
 from pipeline.runtime import run as run_loop
 from pipeline.runtime import serve
+from pipeline.worker import Worker
 
 _EPILOG = """
 JSON lines (memory:// only): one request a line on stdin, one reply a line on stdout, until stdin ends.
@@ -54,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", type=Path, metavar="DIR", help="keep sessions here between runs")
     parser.add_argument("--no-state", action="store_true", help="keep nothing between runs")
     parser.add_argument("--json", action="store_true", help="with Kafka, write the log as JSON lines")
+    parser.add_argument(
+        "--dashboard",
+        metavar="HOST:PORT|off",
+        help=f"where on loopback the live page is (default {DEFAULT_ADDRESS}, or a free port while that is taken)",
+    )
     add_epilog(parser, _EPILOG)
     parser.set_defaults(run=run)
 
@@ -63,13 +75,14 @@ def run(options: argparse.Namespace) -> int:
     entry = choose_tokenizer(registry, options.tokenizer)
     settings = worker_settings()
     state = _state(options)
+    dashboard = _dashboard(options.dashboard)
     if is_memory(options.broker):
 
         async def embedded() -> None:
             await asyncio.to_thread(registry.get, entry.fingerprint)  # or the first request would wait for it
             broker = make_broker(options.broker)
-            workers = make_workers(broker, registry, settings, state)
-            async with running(broker, workers, settings):
+            workers = make_workers(broker, registry, settings, state, keep_metrics=bool(dashboard))
+            async with running(broker, workers, settings), _live_page(workers, dashboard):
                 lines = LineServer(
                     broker,
                     settings.partitions,
@@ -83,11 +96,48 @@ def run(options: argparse.Namespace) -> int:
 
     async def distributed() -> None:
         broker = make_broker(options.broker)
-        await serve(broker, make_workers(broker, registry, settings, state), settings)
+        workers = make_workers(broker, registry, settings, state, keep_metrics=bool(dashboard))
+        async with _live_page(workers, dashboard):
+            await serve(broker, workers, settings)
 
     log_from_here_on(as_json=options.json)
     run_loop(distributed())
     return ExitCode.OK
+
+
+def _dashboard(text: str | None) -> tuple[Address, ...]:
+    """Where the live page may be, the first free one; nowhere when it is off. Raises `CliError`."""
+    if text == "off":
+        return ()
+    if text is None:
+        return (DEFAULT_ADDRESS, replace(DEFAULT_ADDRESS, port=0))
+    try:
+        return (Address.parse(text),)
+    except ValueError as error:
+        raise CliError(ExitCode.USAGE, f"--dashboard: {error}") from None
+
+
+@asynccontextmanager
+async def _live_page(workers: Sequence[Worker], addresses: Sequence[Address]) -> AsyncIterator[None]:
+    """The live page beside the block, at the first of `addresses` that is free. Raises `CliError` if none is."""
+    if not addresses:
+        yield
+        return
+    from cli.live.page import live_page
+
+    async with AsyncExitStack() as stack:
+        telemetries = [worker.telemetry for worker in workers]
+        for address in addresses:
+            try:
+                url = await stack.enter_async_context(live_page(telemetries, address))
+            except OSError as error:
+                problem = error
+                continue
+            note(f"live page: {url}")
+            break
+        else:
+            raise CliError(ExitCode.USAGE, f"--dashboard: {address} cannot be listened on ({problem.strerror})")
+        yield
 
 
 def _state(options: argparse.Namespace) -> Path | None:

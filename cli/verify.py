@@ -36,6 +36,12 @@ otherwise every text is compared with the reference. The seed decides the edits,
 
   toksplice verify --tokenizer qwen3 --tokenizer ./tokenizer.json --edits 1000000 --state run.json --json
   toksplice verify --sessions sessions.jsonl.gz --reference-every 10     the turns of recorded sessions instead
+
+With --faults nothing is edited: every fault of a catalogue is planted in a running pipeline whose answers are sampled
+at 5%, and the shadow check has to find it within 39 answers. Only --seed and --json go with it.
+
+  toksplice verify --faults --json faults.json
+  toksplice verify --faults 'repair/append/id_*'
 """
 
 
@@ -73,12 +79,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", type=Path, metavar="FILE", help="record what is done there; the same command goes on from it"
     )
-    parser.add_argument("--json", action="store_true", help="write JSON to stdout, failures with their texts")
+    parser.add_argument(
+        "--faults",
+        nargs="?",
+        const="*",
+        metavar="GLOB",
+        help="plant faults in a pipeline instead, those whose names match (default all)",
+    )
+    parser.add_argument(
+        "--json", nargs="?", const="-", metavar="OUT", help="write JSON to stdout or a file, failures with their texts"
+    )
     add_epilog(parser, _EPILOG)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.faults is not None:
+        from cli.drill.command import run_drill
+
+        if options.tokenizer or options.sessions or options.state:
+            raise CliError(
+                ExitCode.USAGE, "--faults has a tokenizer and texts of its own: only --seed and --json go with it"
+            )
+        return run_drill(options.faults, options.seed, options.json)
     registry = open_registry(options.registry)
     files = [_file(registry, name) for name in dict.fromkeys(options.tokenizer or [BUILT_IN])]
     # A file that cannot be loaded is one clear error, here; and a large one is not kept while others are verified.
@@ -94,10 +117,10 @@ def run(options: argparse.Namespace) -> int:
         work = Work(path, options.seed, options.reference_every, options.sessions)
         _verify(subject, work, _Plan(batches, edits, options.jobs), state, done)
         reports.append(entry(subject, done))
-        if not options.json:
+        if options.json != "-":
             print_entry(reports[-1])
-    if options.json:
-        write_json(report(identity, reports))
+    if options.json is not None:
+        write_json(report(identity, reports), options.json)
     return ExitCode.CHECK_FAILED if any(each["failed"] for each in reports) else ExitCode.OK
 
 

@@ -9,13 +9,15 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from cli.errors import CliError, ExitCode
-from cli.home import registry_folder
+from cli.home import registry_folder, state_folder
 from pipeline import runtime
 from pipeline.clock import SystemClock
 from pipeline.errors import SettingsError
+from pipeline.faults import Faults
 from pipeline.ports import Broker
 from pipeline.runtime import connect
 from pipeline.service import Service
@@ -31,6 +33,8 @@ MEMORY_URL = "memory://"
 KAFKA_SCHEME = "kafka://"
 SNAPSHOT_FILE = "sessions.sqlite"
 """In the folder for state: sessions that are found again after a restart."""
+QUARANTINE_FILE = "quarantine.sqlite"
+"""In the folder for state, or the user's own without one: answers that the shadow check found wrong."""
 
 
 # Tokenizers
@@ -139,20 +143,20 @@ async def stop_broker(broker: Broker, settings: WorkerSettings) -> None:
 # Workers
 
 
-def _classifier(registry: Registry, state: Path | None) -> Service:
+def _classifier(registry: Registry, state: Path | None, faults: Faults) -> Service:
     from consumers.classifier.service import ClassifierService
     from consumers.classifier.settings import ClassifierSettings
 
     return ClassifierService(registry, from_env(ClassifierSettings))
 
 
-def _cpu_fallback(registry: Registry, state: Path | None) -> Service:
+def _cpu_fallback(registry: Registry, state: Path | None, faults: Faults) -> Service:
     from consumers.cpu_fallback.service import CpuFallbackService
 
-    return CpuFallbackService(registry)
+    return CpuFallbackService(registry, faults=faults)
 
 
-def _repair_worker(registry: Registry, state: Path | None) -> Service:
+def _repair_worker(registry: Registry, state: Path | None, faults: Faults) -> Service:
     from repair_worker.service import RepairService
     from repair_worker.settings import RepairSettings, SnapshotSettings
 
@@ -161,15 +165,32 @@ def _repair_worker(registry: Registry, state: Path | None) -> Service:
         from_env(RepairSettings),
         snapshot_path=None if state is None else state / SNAPSHOT_FILE,
         snapshot_settings=from_env(SnapshotSettings),
+        faults=faults,
     )
 
 
-SERVICES: dict[str, Callable[[Registry, Path | None], Service]] = {
+def _shadow(registry: Registry, state: Path | None, faults: Faults) -> Service:
+    from shadow.service import ShadowService
+    from shadow.settings import ShadowSettings
+
+    settings = from_env(ShadowSettings)
+    return ShadowService(registry, settings, store_path=quarantine_path(settings.store_path, state))
+
+
+def quarantine_path(setting: str, state: Path | None = None) -> Path:
+    """Where wrong answers are kept, by the setting of the shadow worker and the folder for state. The file is there
+    only once an answer was wrong; then it is kept, whether or not sessions are."""
+    return Path(setting) if setting else (state or state_folder()) / QUARANTINE_FILE
+
+
+SERVICES: dict[str, Callable[[Registry, Path | None, Faults], Service]] = {
     "classifier": _classifier,
     "cpu-fallback": _cpu_fallback,
     "repair-worker": _repair_worker,
+    "shadow": _shadow,
 }
-"""Worker name -> how to build its service from the registry and a folder for state that outlives the process."""
+"""Worker name -> how to build its service from the registry, a folder for state that outlives the process, and the
+faults of a drill."""
 
 
 def worker_settings() -> WorkerSettings:
@@ -178,19 +199,35 @@ def worker_settings() -> WorkerSettings:
 
 
 def make_worker(
-    name: str, broker: Broker, registry: Registry, settings: WorkerSettings, state: Path | None = None
+    name: str,
+    broker: Broker,
+    registry: Registry,
+    settings: WorkerSettings,
+    state: Path | None = None,
+    *,
+    keep_metrics: bool = False,
 ) -> Worker:
     """One worker on a broker. Raises `SettingsError` for a wrong setting."""
-    return runtime.make_worker(broker, SERVICES[name](registry, state), settings)
+    from cli.drill.service import drill_injection, drilled
+
+    injection = drill_injection(broker, settings)
+    service = drilled(name, injection, registry, partial(SERVICES[name], registry, state))
+    return runtime.make_worker(broker, service, settings, keep_metrics=keep_metrics)
 
 
 def make_workers(
-    broker: Broker, registry: Registry, settings: WorkerSettings, state: Path | None = None
+    broker: Broker,
+    registry: Registry,
+    settings: WorkerSettings,
+    state: Path | None = None,
+    *,
+    keep_metrics: bool = False,
 ) -> list[Worker]:
-    """Every worker once. With `state`, sessions are kept in that folder between runs."""
+    """Every worker once. With `state`, sessions are kept in that folder between runs; with `keep_metrics`, the live
+    page can show what they do."""
     if settings.worker_id:
         raise CliError(ExitCode.USAGE, "TOKSPLICE_WORKER_ID names one worker; it cannot be set to run them all")
-    return [make_worker(name, broker, registry, settings, state) for name in SERVICES]
+    return [make_worker(name, broker, registry, settings, state, keep_metrics=keep_metrics) for name in SERVICES]
 
 
 @asynccontextmanager

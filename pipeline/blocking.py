@@ -65,15 +65,21 @@ class BlockingPool:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            loop, future, call = job
-            if future.cancelled():
-                continue
-            try:
-                result = call()
-            except BaseException as error:
-                _deliver(loop, future, None, error)
-            else:
-                _deliver(loop, future, result, None)
+            _carry_out(job)
+            # An idle thread would keep what it last worked on in memory.
+            del job
+
+
+def _carry_out(job: _Job) -> None:
+    loop, future, call = job
+    if future.cancelled():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        _deliver(loop, future, None, error)
+    else:
+        _deliver(loop, future, result, None)
 
 
 def _deliver(

@@ -90,6 +90,9 @@ class Client:
         except BaseException:
             await tail.stop()
             raise
+        for cause in ("unknown", "malformed"):
+            self._telemetry.client_dropped_replies.add(0, {"cause": cause})
+        self._telemetry.client_resends.add(0, {"cause": Status.NEED_TEXT.value})
         self._reader = asyncio.create_task(self._read(tail), name="client replies")
         return self
 

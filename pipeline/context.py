@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -13,11 +13,12 @@ from pipeline.control import ControlView
 from pipeline.errors import RecordTooLargeError
 from pipeline.follower import Followers
 from pipeline.ports import Headers, Producer, Record, TopicPartition
+from pipeline.samples import Dropped, Evidence, Samples
 from pipeline.settings import WorkerSettings
 from pipeline.telemetry import Span, Telemetry
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
-from schemas.headers import CORRELATION_ID, correlation_id, reply_partition
+from schemas.headers import CORRELATION_ID, TRACEPARENT, TRACESTATE, correlation_id, reply_partition
 from schemas.health import PATH_SEPARATOR, PathStats
 from schemas.limits import DEFAULT_LIMITS, Limits
 from schemas.reply import Reply
@@ -52,7 +53,9 @@ class Context:
         control: ControlView,
         followers: Followers,
         pool: BlockingPool,
+        make_producer: Callable[[], Awaitable[Producer]],
     ) -> None:
+        """`make_producer` makes a further producer, for what must not stand before an answer."""
         self.producer = producer
         self.telemetry = telemetry
         self.clock = clock
@@ -75,6 +78,20 @@ class Context:
         self._pool = pool
         self._spans: dict[tuple[TopicPartition, int], Span] = {}
         self._latencies: dict[str, tuple[int, deque[int]]] = {}
+        self.tokenizer_name: Callable[[str], str] = lambda fingerprint: fingerprint
+        """The registered name of a fingerprint, for metrics; the service sets it when it starts."""
+        self.samples = Samples(
+            make_producer=make_producer,
+            telemetry=telemetry,
+            clock=clock,
+            settings=settings,
+            worker_id=worker_id,
+            control=control,
+            pool=pool,
+            limits=self.write_limits,
+            tokenizer_name=lambda fingerprint: self.tokenizer_name(fingerprint),
+        )
+        """Where services report answers that may be sampled for checking."""
 
     # Answers
 
@@ -87,6 +104,7 @@ class Context:
         op: str = "",
         received_us: int | None = None,
         deadline_ms: int | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         """Write the answer to `record` and return once the broker has acknowledged it.
 
@@ -96,22 +114,31 @@ class Context:
 
         Counts the answer in the request metrics, under `tokenizer` (registered name) and `op`; with
         `received_us` (when the classifier read the request, epoch microseconds) it also records the duration.
-        Raises BrokerUnavailableError; the chassis then has the record handled again.
+        With `evidence` of this very answer, a sample of it is written once it was acknowledged. Raises
+        BrokerUnavailableError; the chassis then has the record handled again.
         """
         if reply.status is Status.OK and self.expired(deadline_ms):
             reply = _instead(reply, Code.EXPIRED, "the answer was ready after the deadline")
         value, reply = self._fit(reply)
         partition = self._reply_partition(record, reply)
         self._describe(record, reply)
-        span = await self._send(
-            REPLIES,
-            record,
-            value,
-            partition=partition,
-            tenant=reply.tenant,
-            session_id=reply.session_id,
-            headers=_correlation(record),
-        )
+        try:
+            span = await self._send(
+                REPLIES,
+                record,
+                value,
+                partition=partition,
+                tenant=reply.tenant,
+                session_id=reply.session_id,
+                headers=_correlation(record),
+            )
+        except BaseException:
+            if evidence is not None:
+                # When the record comes again the answer is a repeat, which is not sampled.
+                self.samples.drop(Dropped.UNSENT)
+            raise
+        if evidence is not None:
+            self.samples.offer(evidence, reply, self.telemetry.inject(_trace(record), span))
         self._count(reply, span, tokenizer=tokenizer, op=op, received_us=received_us)
 
     async def forward(self, topic: str, record: Record, value: bytes, *, tenant: str, session_id: str) -> None:
@@ -218,7 +245,7 @@ class Context:
     def _describe(self, record: Record, reply: Reply) -> None:
         """Say on the record's span how its answer was made."""
         span = self._spans.get((record.source, record.offset))
-        if span is None or not self.telemetry.recording:
+        if span is None or not self.telemetry.tracing:
             return
         attributes = {f"{ATTRIBUTE_PREFIX}{key}": value for key, value in _made_by(reply).items()}
         span.set_attributes({**attributes, f"{ATTRIBUTE_PREFIX}reason": reply.reason})
@@ -300,6 +327,11 @@ def _instead(reply: Reply, code: Code, message: str) -> Reply:
         fingerprint=reply.fingerprint,
         timings=reply.timings,
     )
+
+
+def _trace(record: Record) -> Headers:
+    """The trace headers that came with a record."""
+    return tuple((name, value) for name, value in record.headers if name in (TRACEPARENT, TRACESTATE))
 
 
 def _correlation(record: Record) -> Headers:

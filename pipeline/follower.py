@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pipeline.clock import Clock
+from pipeline.failures import without_words
 from pipeline.ports import Broker, Record, Tail, TopicPartition
 from pipeline.settings import WorkerSettings
 from pipeline.waiting import backoff, cancel, within
@@ -60,9 +61,8 @@ class Followers:
             for record in records:
                 try:
                     apply(record)
-                except Exception:
-                    _log.exception(
-                        "record %s/%d/%d could not be applied", record.topic, record.partition, record.offset
-                    )
+                except Exception as error:
+                    place = f"{record.topic}/{record.partition}/{record.offset}"
+                    _log.error("record %s could not be applied: %s", place, without_words(error))
             if not caught_up.is_set() and await tail.caught_up():
                 caught_up.set()

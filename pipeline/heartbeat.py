@@ -92,10 +92,14 @@ class Heartbeat:
             ready=service.ready,
             detail=clip(detail, DEFAULT_LIMITS.message_bytes),
             paths=context.path_stats(),
+            counts=dict(service.counts) or None,
         )
 
     async def _measure(self) -> None:
-        telemetry = self._context.telemetry
+        context, telemetry = self._context, self._context.telemetry
+        for fingerprint in self._service.health().tokenizers:
+            is_open = context.control.breaker_open(fingerprint)
+            telemetry.breaker_open.set(int(is_open), {"tokenizer": context.tokenizer_name(fingerprint)})
         for source, queue in self._queues.items():
             telemetry.queue_depth.set(queue.depth, _where(source))
         for source, lag in (await self._consumer.lag()).items():

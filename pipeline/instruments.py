@@ -2,8 +2,9 @@
 
 `Context.reply` records `requests`, `request_duration`, `rejections`, `need_text` and `replays`; the chassis
 records `retries`, `dead_letters`, `rebalances`, `handlers_stuck`, `consumer_lag` and `queue_depth`; the
-client records `request_e2e_duration`, `client_dropped_replies` and `client_resends`. The rest is the
-services' own.
+client records `request_e2e_duration`, `client_dropped_replies` and `client_resends`. `pipeline.samples`
+records `shadow_samples`, and with the shadow worker `shadow_dropped`; the heartbeat sets `breaker_open`. The
+rest is the services' own.
 
 Every attribute has few values, and none comes from a user: `tokenizer` is a registered name; `path`,
 `reason`, `route`, `op`, `status`, `code`, `cause` and `outcome` are words of the protocol. `engine`, which is
@@ -12,9 +13,12 @@ Every attribute has few values, and none comes from a user: `tokenizer` is a reg
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry.metrics import Counter, Histogram, Meter
+
+from schemas.codes import Code
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import _Gauge as Gauge
@@ -53,6 +57,7 @@ class Instruments:
         self._make_request_instruments()
         self._make_engine_instruments()
         self._make_chassis_instruments()
+        self._make_shadow_instruments()
 
     def _make_request_instruments(self) -> None:
         self.request_duration = self._histogram(
@@ -91,7 +96,7 @@ class Instruments:
             "toksplice.fallbacks", "{request}", "Requests that left their first path {reason}."
         )
         self.session_evictions = self._counter(
-            "toksplice.session.evictions", "{session}", "Sessions ended {cause=ttl|lru|close|replaced|lost}."
+            "toksplice.session.evictions", "{session}", "Sessions ended {cause=ttl|lru|close|replaced|lost|doubted}."
         )
         self.sessions = self._gauge("toksplice.sessions", "{session}", "Sessions held.")
         self.session_bytes = self._gauge("toksplice.session.bytes", "By", "Memory of the sessions held.")
@@ -118,6 +123,43 @@ class Instruments:
         self.queue_depth = self._gauge(
             "toksplice.queue.depth", "{record}", "Records read and not finished {topic, partition}."
         )
+
+    def _make_shadow_instruments(self) -> None:
+        self.shadow_samples = self._counter(
+            "toksplice.shadow.samples", "{sample}", "Answers taken to be checked {tokenizer, path, result=taken}."
+        )
+        self.shadow_dropped = self._counter(
+            "toksplice.shadow.dropped",
+            "{sample}",
+            "Samples not checked {reason=unsent|queue_full|too_large|broker|failed|budget|unknown_tokenizer}.",
+        )
+        self.shadow_checked = self._counter(
+            "toksplice.shadow.checked",
+            "{sample}",
+            "Samples checked {tokenizer, path, tier=reference|engine, result=equal|different|failed}.",
+        )
+        self.shadow_mismatches = self._counter(
+            "toksplice.shadow.mismatches", "{sample}", "Wrong answers found {tokenizer, path, route, kind}."
+        )
+        self.shadow_lag = self._gauge("toksplice.shadow.lag", "s", "Age of the sample last taken up.")
+        self.shadow_coverage = self._gauge(
+            "toksplice.shadow.coverage", "1", "Share of the latest samples that the reference checked."
+        )
+        self.breaker_open = self._gauge(
+            "toksplice.breaker.open", "{breaker}", "1 while a tokenizer's fast paths are barred here {tokenizer}."
+        )
+
+    def report_zero(self, kind: str, topics: Iterable[str]) -> None:
+        """Report 0 of what a worker of `kind` that reads `topics` counts and may never see.
+
+        A series that is born at 1 shows no increase, so the first event would be missed by who looks for one.
+        """
+        for counter in (self.need_text, self.replays, self.rebalances):
+            counter.add(0)
+        self.retries.add(0, {"worker": kind})
+        for topic in topics:
+            self.handlers_stuck.add(0, {"topic": topic})
+            self.dead_letters.add(0, {"topic": topic, "code": Code.INTERNAL.value})
 
     def _counter(self, name: str, unit: str, description: str) -> Counter:
         return self._meter.create_counter(name, unit, description)

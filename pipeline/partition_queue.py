@@ -186,7 +186,9 @@ class PartitionQueue:
             left_s = limit_s - (self._clock.monotonic_s() - begun_s)
             done = await settle(list(self._parked), left_s, self._clock)
         if not done:
-            _log.warning("%s/%d: %d records given back unfinished", *self.source, self.depth)
+            # Without a limit to wait for, giving them back is what was asked for.
+            level = logging.WARNING if limit_s > 0 else logging.INFO
+            _log.log(level, "%s/%d: %d records given back unfinished", *self.source, self.depth)
             unfinished = [self._task, *self._parked]
             if not await cancel(unfinished, self._settings.stop_s, self._clock):
                 _log.error("%s/%d: a handler ignores its cancellation and is left behind", *self.source)

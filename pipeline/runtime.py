@@ -102,8 +102,10 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def make_worker(broker: Broker, service: Service, settings: WorkerSettings) -> Worker:
+def make_worker(broker: Broker, service: Service, settings: WorkerSettings, *, keep_metrics: bool = False) -> Worker:
     """A worker whose telemetry, from the environment, bears the worker's own name. Raises SettingsError."""
     named = replace(settings, worker_id=settings.worker_id or make_worker_id(service.kind))
-    telemetry = Telemetry.create(from_env(TelemetrySettings), kind=service.kind, instance=named.worker_id)
+    telemetry = Telemetry.create(
+        from_env(TelemetrySettings), kind=service.kind, instance=named.worker_id, keep_metrics=keep_metrics
+    )
     return Worker(broker, service, named, telemetry)

@@ -7,8 +7,8 @@ simulations.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.ports import Record
@@ -22,13 +22,15 @@ class ServiceHealth:
     """What a service tells about itself in every heartbeat.
 
     `queue_depth` counts records that the service itself holds back (the chassis adds its own queues);
-    `tokenizers` are fingerprints it can serve; `ready` is False while it should get no work.
+    `tokenizers` are fingerprints it can serve; `ready` is False while it should get no work; `counts` are sums since
+    the start, by name.
     """
 
     tokenizers: tuple[str, ...] = ()
     queue_depth: int = 0
     ready: bool = True
     detail: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class Service(Protocol):
@@ -36,7 +38,7 @@ class Service(Protocol):
 
     @property
     def kind(self) -> str:
-        """ "classifier", "cpu-fallback", "repair-worker" or "gpu-worker"; part of metric and health
+        """ "classifier", "cpu-fallback", "repair-worker", "gpu-worker" or "shadow"; part of metric and health
         records."""
 
     @property
@@ -46,6 +48,11 @@ class Service(Protocol):
     @property
     def group(self) -> str:
         """Its consumer group."""
+
+    @property
+    def drains(self) -> bool:
+        """Whether a shutdown first finishes what was fetched. False for work that nobody waits for: it is given
+        back at once, and comes again."""
 
     async def start(self, ctx: Context) -> None:
         """Called once, before the first record; an exception here ends the worker."""

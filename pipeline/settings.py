@@ -285,12 +285,33 @@ class WorkerSettings:
         maximum=256,
     )
     sampling: float = setting(
-        0.01,
+        0.05,
         env="TOKSPLICE_SAMPLING",
         unit="share",
-        doc="Share of answers that are sampled for checking where tokenize.control names no rate.",
+        doc="Share of answers that are sampled for checking where tokenize.control names no rate; 0 is none.",
         minimum=0,
         maximum=1,
+    )
+    sampling_seed: int = setting(
+        0,
+        env="TOKSPLICE_SAMPLING_SEED",
+        unit="number",
+        doc="Decides with worker, tokenizer and path which answers are sampled.",
+        minimum=0,
+    )
+    sample_queue_records: int = setting(
+        64,
+        env="TOKSPLICE_SAMPLE_QUEUE_RECORDS",
+        unit="records",
+        doc="Samples of one worker that wait to be written; further ones are dropped and counted.",
+        minimum=1,
+    )
+    sample_queue_bytes: int = setting(
+        64 * 1024 * 1024,
+        env="TOKSPLICE_SAMPLE_QUEUE_BYTES",
+        unit="bytes",
+        doc="Memory of these samples; further ones are dropped and counted.",
+        minimum=1,
     )
 
 

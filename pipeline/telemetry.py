@@ -5,8 +5,8 @@ TOPIC") and starts each record it writes with a producer span ("send TOPIC"). At
 OpenTelemetry semantic conventions, version `SEMCONV_VERSION`.
 
 With no OTLP endpoint `Telemetry.create` is `Telemetry.disabled`: nothing is recorded, no thread starts, no
-connection opens; trace headers of others still pass through unchanged. Texts never become attributes, and
-sessions appear only as a keyed hash.
+connection opens; trace headers of others still pass through unchanged. A process that shows its own metrics
+(`keep_metrics`) records these alone. Texts never become attributes, and sessions appear only as a keyed hash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -36,11 +36,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from pipeline.instruments import Instruments
 from pipeline.ports import Headers, Record
+from pipeline.readings import Point, points_of
 from pipeline.settings import TelemetrySettings
 from schemas.headers import TRACEPARENT, find, trace_context, with_header
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import DataPointT, InMemoryMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
+    from opentelemetry.sdk.metrics.export import DataPointT, InMemoryMetricReader, MetricReader
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
@@ -67,13 +69,18 @@ Attributes = Mapping[str, str | bool | int | float]
 _FLUSH_LIMIT_MS: Final = 5_000
 _CONVERSATION_HEX: Final = 32
 
+_PROCESS_KEY: Final = secrets.token_bytes(32)
+"""Without a key in the settings, of every worker of this process: a session then has one hash in all its spans."""
+
 _propagator = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    spans: InMemorySpanExporter
+    """What is kept in this process; `spans` only for tests."""
+
     metrics: InMemoryMetricReader
+    spans: InMemorySpanExporter | None = None
 
 
 class Telemetry(Instruments):
@@ -97,55 +104,64 @@ class Telemetry(Instruments):
         self._meters = meters
         self._conversation_key = conversation_key
         self._memory = memory
-        self.recording = not isinstance(tracers, NoOpTracerProvider)
-        """False when telemetry is off: attributes need not be computed."""
+        self.tracing = not isinstance(tracers, NoOpTracerProvider)
+        """False when there are no spans: their attributes need not be computed."""
+        self.recording = not isinstance(meters, NoOpMeterProvider)
+        """False when there are no metrics: their attributes need not be computed."""
 
     @classmethod
-    def create(cls, settings: TelemetrySettings, *, kind: str = "client", instance: str | None = None) -> Telemetry:
+    def create(
+        cls,
+        settings: TelemetrySettings,
+        *,
+        kind: str = "client",
+        instance: str | None = None,
+        keep_metrics: bool = False,
+    ) -> Telemetry:
         """Telemetry that is exported over OTLP/HTTP when `settings.otlp_endpoint` is set, else disabled.
 
         `kind` and `instance` (by default a random UUID) become service.name=toksplice-KIND and
-        service.instance.id.
+        service.instance.id. With `keep_metrics`, `points` gives the metrics back, whether exported or not.
         """
-        if not settings.otlp_endpoint:
+        if not settings.otlp_endpoint and not keep_metrics:
             return cls.disabled()
+        resource = _resource(kind, instance or str(uuid.uuid4()))
+        key = settings.conversation_key.encode() or _PROCESS_KEY
+        memory = _Memory(_memory_reader()) if keep_metrics else None
+        kept = [memory.metrics] if memory else []
+        if not settings.otlp_endpoint:
+            return cls(NoOpTracerProvider(), _sdk_meters(kept, resource), conversation_key=key, memory=memory)
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         base = settings.otlp_endpoint.rstrip("/")
-        resource = _resource(kind, instance or str(uuid.uuid4()))
         tracers = _sdk_tracers(resource, settings.trace_ratio)
         tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{base}/v1/traces")))
         reader = PeriodicExportingMetricReader(
             OTLPMetricExporter(endpoint=f"{base}/v1/metrics"),
             export_interval_millis=settings.metric_interval_s * 1_000,
         )
-        meters = SdkMeterProvider([reader], resource, shutdown_on_exit=False)
-        key = settings.conversation_key.encode() or secrets.token_bytes(32)
-        return cls(tracers, meters, conversation_key=key)
+        return cls(tracers, _sdk_meters([reader, *kept], resource), conversation_key=key, memory=memory)
 
     @classmethod
     def disabled(cls) -> Telemetry:
         """Telemetry that records nothing and starts nothing."""
-        return cls(NoOpTracerProvider(), NoOpMeterProvider(), conversation_key=secrets.token_bytes(32))
+        return cls(NoOpTracerProvider(), NoOpMeterProvider(), conversation_key=_PROCESS_KEY)
 
     @classmethod
     def in_memory(cls, *, kind: str = "test", instance: str = "test") -> Telemetry:
         """Telemetry for tests: `finished_spans` and `metric_points` give back what was recorded."""
-        from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
         from opentelemetry.sdk.trace.export import SimpleSpanProcessor
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-        memory = _Memory(InMemorySpanExporter(), InMemoryMetricReader())
+        spans = InMemorySpanExporter()
+        memory = _Memory(_memory_reader(), spans)
         resource = _resource(kind, instance)
         tracers = _sdk_tracers(resource, 1.0)
-        tracers.add_span_processor(SimpleSpanProcessor(memory.spans))
-        meters = SdkMeterProvider([memory.metrics], resource, shutdown_on_exit=False)
-        return cls(tracers, meters, conversation_key=b"in memory", memory=memory)
+        tracers.add_span_processor(SimpleSpanProcessor(spans))
+        return cls(tracers, _sdk_meters([memory.metrics], resource), conversation_key=b"in memory", memory=memory)
 
     # Spans
 
@@ -160,7 +176,7 @@ class Telemetry(Instruments):
     ) -> Span:
         """Start a span that the caller must end. Its parent is `parent`, else the trace in `headers`, else
         the current span."""
-        if not self.recording:
+        if not self.tracing:
             return _passing_on(parent, headers)
         context: OtelContext | None = None
         if parent is not None:
@@ -206,7 +222,7 @@ class Telemetry(Instruments):
 
     def start_process_span(self, record: Record, *, group: str = "") -> Span:
         """The consumer span of one record, in the trace that its headers carry."""
-        if not self.recording:
+        if not self.tracing:
             return _passing_on(None, record.headers)
         attributes: dict[str, str | bool | int | float] = {
             SYSTEM: "kafka",
@@ -238,7 +254,7 @@ class Telemetry(Instruments):
 
         `parent` and `headers` are as for `start_span`; the session appears as its `conversation_id`.
         """
-        if not self.recording:
+        if not self.tracing:
             return _passing_on(parent, headers)
         attributes: dict[str, str | bool | int | float] = {
             SYSTEM: "kafka",
@@ -287,10 +303,15 @@ class Telemetry(Instruments):
 
     def finished_spans(self) -> tuple[ReadableSpan, ...]:
         """Spans ended so far, oldest first (in-memory telemetry only)."""
-        return self._memory.spans.get_finished_spans() if self._memory else ()
+        return self._memory.spans.get_finished_spans() if self._memory and self._memory.spans else ()
+
+    def points(self) -> list[Point]:
+        """Every metric as it stands now; empty unless metrics are kept. Takes about a millisecond."""
+        data = self._memory.metrics.get_metrics_data() if self._memory else None
+        return [] if data is None else points_of(data)
 
     def metric_points(self, name: str) -> list[DataPointT]:
-        """Current data points of one instrument (in-memory telemetry only)."""
+        """Current data points of one instrument, empty unless metrics are kept."""
         data = self._memory.metrics.get_metrics_data() if self._memory else None
         if data is None:
             return []
@@ -339,3 +360,15 @@ def _sdk_tracers(resource: Resource, ratio: float) -> SdkTracerProvider:
 
     sampler = ParentBased(TraceIdRatioBased(ratio))
     return SdkTracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
+
+
+def _memory_reader() -> InMemoryMetricReader:
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    return InMemoryMetricReader()
+
+
+def _sdk_meters(readers: Sequence[MetricReader], resource: Resource) -> SdkMeterProvider:
+    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
+
+    return SdkMeterProvider(readers, resource, shutdown_on_exit=False)

@@ -8,7 +8,8 @@ One request travels like this (`docs/message-walkthrough.md` follows one record 
                                                                         `--repair-worker (adopt)
 
 A worker that cannot serve a record forwards it down the same ladder. Beside the requests flow what workers
-know about each other (sessions, health, control) and what people look at (shadow, quarantine, dlq).
+know about each other (sessions, health, control), sampled answers on their way to the shadow worker, and what
+people look at (quarantine, dlq).
 
 All topics have the same number of partitions, and every consumer uses range assignment, so one session is one
 partition number on every topic and, for a worker that reads several topics, one process.
@@ -83,8 +84,8 @@ TOPOLOGY: Final[tuple[Topic, ...]] = (
     ),
     Topic(
         name=topics.REPAIR,
-        purpose="changes to live sessions, and states handed over by the other workers",
-        writers=("classifier", "gpu-worker", "cpu-fallback"),
+        purpose="changes to live sessions, states handed over by the other workers, and orders to drop one",
+        writers=("classifier", "gpu-worker", "cpu-fallback", "shadow"),
         groups=(REPAIR_GROUP,),
         retention_ms=WORK_RETENTION_MS,
     ),

@@ -24,10 +24,12 @@ from pipeline.context import Context
 from pipeline.control import ControlState
 from pipeline.delivery import Delivery
 from pipeline.errors import BrokerUnavailableError
+from pipeline.failures import without_words
 from pipeline.follower import Followers
 from pipeline.heartbeat import Heartbeat, clear_gauges
 from pipeline.partition_queue import PartitionQueue
 from pipeline.ports import Broker, Consumer, Producer, Record, TopicPartition
+from pipeline.samples import Samples
 from pipeline.service import Service, ServiceHealth
 from pipeline.settings import WorkerSettings
 from pipeline.telemetry import Telemetry
@@ -51,7 +53,8 @@ def make_worker_id(kind: str) -> str:
 class Worker:
     """Runs one service on one broker. The broker is the caller's: started before `run`, stopped after it.
 
-    A worker runs once. `ready` is set once records can be handled. Times come from `clock`.
+    A worker runs once. `ready` is set once records can be handled. `telemetry` is what it records. Times come from
+    `clock`.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class Worker:
         self.worker_id = self.settings.worker_id or make_worker_id(service.kind)
         self.ready = asyncio.Event()
         self._broker = broker
-        self._telemetry = telemetry or Telemetry.disabled()
+        self.telemetry = telemetry or Telemetry.disabled()
         self._clock = clock or SystemClock()
         self._stop = asyncio.Event()
         self._progress = asyncio.Event()
@@ -98,11 +101,12 @@ class Worker:
         try:
             await asyncio.wait({startup, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if startup.done():
-                consumer, heartbeat = startup.result()
+                consumer, heartbeat, samples = startup.result()
                 loops = [
                     self._loop("fetch", partial(self._fetch, consumer)),
                     self._loop("heartbeat", heartbeat.beat),
                     self._loop("watchdog", heartbeat.watch),
+                    self._loop("samples", samples.send_next),
                 ]
                 committing = [self._loop("commit", self._commit_progress)]
                 self.ready.set()
@@ -114,19 +118,21 @@ class Worker:
 
     # Starting
 
-    async def _start(self) -> tuple[Consumer, Heartbeat]:
+    async def _start(self) -> tuple[Consumer, Heartbeat, Samples]:
         self._producer = await self._until_up("producer", self._broker.producer)
         context = Context(
             producer=self._producer,
-            telemetry=self._telemetry,
+            telemetry=self.telemetry,
             clock=self._clock,
             settings=self.settings,
             worker_id=self.worker_id,
             control=self._control,
             followers=self._followers,
             pool=self._pool,
+            make_producer=self._broker.producer,
         )
         self._context = context
+        self.telemetry.report_zero(self.service.kind, self.service.topics)
         # An open breaker must be known before the first record is handled, or a barred path could answer it.
         await self._followers.follow(CONTROL, self._control.apply)
         self._service_started = True
@@ -139,7 +145,7 @@ class Worker:
             on_revoked=self._on_revoked,
         )
         self._consumer = consumer = await self._until_up("consumer", make)
-        return consumer, Heartbeat(context, self.service, self._queues, consumer)
+        return consumer, Heartbeat(context, self.service, self._queues, consumer), context.samples
 
     async def _until_up(self, what: str, make: Callable[[], Awaitable[T]]) -> T:
         pauses = backoff(self.settings.broker_backoff_s, self.settings.broker_backoff_max_s)
@@ -161,8 +167,8 @@ class Worker:
                 await step()
             except BrokerUnavailableError as error:
                 _log.warning("%s: the broker is unavailable (%s)", name, error)
-            except Exception:
-                _log.exception("%s failed; it goes on", name)
+            except Exception as error:
+                _log.error("%s failed; it goes on: %s", name, without_words(error))
             else:
                 pauses = backoff(self.settings.broker_backoff_s, self.settings.broker_backoff_max_s)
                 continue
@@ -216,7 +222,7 @@ class Worker:
 
     async def _on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         """Finish what is in work, drop what is queued (it comes again, here or elsewhere), commit."""
-        self._telemetry.rebalances.add(1)
+        self.telemetry.rebalances.add(1)
         queues = [queue for source, queue in self._queues.items() if source in partitions]
         await asyncio.gather(*(queue.abandon(self.settings.revoke_drain_s) for queue in queues))
         try:
@@ -225,7 +231,7 @@ class Worker:
             _log.warning("offsets not committed at a rebalance (%s); those records come again", error)
         for queue in queues:
             self._queues.pop(queue.source, None)
-            clear_gauges(self._telemetry, queue.source)
+            clear_gauges(self.telemetry, queue.source)
 
     async def _on_assigned(self, delivery: Delivery, partitions: frozenset[TopicPartition]) -> None:
         """Tell the service what it lost and what it holds, then start to work on what is held."""
@@ -254,9 +260,13 @@ class Worker:
         settings = self.settings
         await self._step("the loops", cancel(tasks, settings.stop_s, self._clock), settings.stop_s * 2)
         # Committing goes on while what was fetched is finished.
-        drains = [queue.drain(settings.drain_s) for queue in self._queues.values()]
+        patient = self.service.drains
+        queues = self._queues.values()
+        drains = [queue.drain(settings.drain_s) if patient else queue.abandon(0) for queue in queues]
         limit_s = settings.drain_s + 2 * settings.stop_s
         await self._step("the partitions", asyncio.gather(*drains), limit_s)
+        if self._context is not None:
+            await self._step("the samples", self._context.samples.drain())
         await self._step("the commits", cancel(committing, settings.stop_s, self._clock), settings.stop_s * 2)
         await self._step("the last commit", self._commit(list(self._queues.values())))
         self._queues.clear()
@@ -282,5 +292,5 @@ class Worker:
             _log.error("shutdown: %s did not end in time and is left behind", name)
         except BrokerUnavailableError as error:
             _log.warning("shutdown: %s: the broker is unavailable (%s)", name, error)
-        except Exception:
-            _log.exception("shutdown: %s failed", name)
+        except Exception as error:
+            _log.error("shutdown: %s failed: %s", name, without_words(error))

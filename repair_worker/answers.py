@@ -34,7 +34,7 @@ def changed(work: Work, entry: Entry[Any], change: Change, reason: str, timings:
         ids=change.ids,
         keep_right=change.keep_right,
         total=change.patch.total,
-        first_changed=change.patch.first_changed,
+        first_changed=change.first_changed,
         offsets=change.offsets,
         fingerprint=work.fingerprint,
         encoded_chars=change.patch.chars_encoded,

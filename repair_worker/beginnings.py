@@ -76,6 +76,12 @@ class Beginnings:
                 _, (_, gone) = self._kept.popitem(last=False)
                 self._bytes -= gone
 
+    def forget(self, fingerprint: str | None) -> None:
+        """Let go of the beginnings of one tokenizer, or of all with None: their ids are in doubt."""
+        with self._lock:
+            for key in [key for key in self._kept if fingerprint in (None, key.fingerprint)]:
+                self._bytes -= self._kept.pop(key)[1]
+
 
 def _key(identity: Identity, text: bytes) -> _Key | None:
     if len(text) < ALIKE_BYTES:

@@ -19,7 +19,7 @@ from repair_worker.store import Identity
 from schemas.codes import Code
 from schemas.reply import Route
 from schemas.request import Base, Op, Request, Want
-from schemas.work import Adopt, Work
+from schemas.work import Work, WorkRecord
 from toksplice import Patch, Session, Tokenizer, TokSpliceError
 
 FIRST_REVISION: Final = 1
@@ -37,7 +37,7 @@ class TokenizerSource(Protocol):
     def get(self, fingerprint_hex: str) -> Tokenizer: ...
 
 
-def identity_of(record: Work | Adopt) -> Identity:
+def identity_of(record: WorkRecord) -> Identity:
     """The session that a record speaks of."""
     about = record.request if isinstance(record, Work) else record
     return Identity(about.tenant, about.session_id, record.fingerprint, about.add_special_tokens)
@@ -102,6 +102,8 @@ class Change:
     ids: bytes
     offsets: bytes | None
     keep_right: int
+    first_changed: int
+    """The first token that the client must not take for unchanged."""
     length: int
     """UTF-8 bytes of the session's text after the change."""
     tokenize_us: int
@@ -111,8 +113,10 @@ class Change:
         return Route(self.patch.route)
 
 
-def apply(session: Session, request: Request, force_full: bool) -> Change:
+def apply(session: Session, request: Request, force_full: bool, whole: bool = False) -> Change:
     """Make the change that `request` asks for, by the reference on the whole text when `force_full`.
+
+    `whole`: give all ids, whatever the request wants, and vouch for none of those that the client has.
 
     The cost does not depend on the length of the session's text when the native engine serves it, unless the request
     asks for all ids.
@@ -125,7 +129,7 @@ def apply(session: Session, request: Request, force_full: bool) -> Change:
     tokenize_us = (time.perf_counter_ns() - started_ns) // 1_000
     keep_left, keep_right, ids = patch.keep_left, patch.keep_right, patch.ids
     offsets = patch.offsets
-    if request.want is Want.IDS:
+    if whole or request.want is Want.IDS:
         keep_left = keep_right = 0
         ids = session.ids
         offsets = session.offsets() if request.offsets else offsets
@@ -135,6 +139,7 @@ def apply(session: Session, request: Request, force_full: bool) -> Change:
         ids=little_endian(ids),
         offsets=little_endian(offsets) if request.offsets else None,
         keep_right=keep_right,
+        first_changed=0 if whole else patch.first_changed,
         length=session.length,
         tokenize_us=tokenize_us,
     )

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import AsyncIterator
 
 from pipeline.context import Context
 from pipeline.errors import PipelineError
+from pipeline.samples import Evidence
 from repair_worker.announcer import Announcer
 from repair_worker.beginnings import Beginnings
 from repair_worker.changes import TokenizerSource, restore
@@ -48,10 +50,16 @@ class Keeper:
         self._dirty: dict[Identity, None] = {}
         """Sessions whose snapshot is behind, in the order in which they fell behind; never more than are
         held."""
+        self._doubted: dict[str | None, None] = {}
+        """Tokenizers, None for all, whose snapshots are still to be deleted."""
+        self._lent: dict[Entry[Session], weakref.ref[Evidence]] = {}
+        """Entries that share memory with a sample, and so weigh too little until it is gone."""
         self._housekeeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open the snapshots and begin the rounds."""
+        for cause in Cause:
+            self._ctx.telemetry.session_evictions.add(0, {"cause": cause.value})
         if self._snapshots is not None:
             await self._snapshots.open()
         self._housekeeping = asyncio.create_task(self._rounds(), name="repair-worker housekeeping")
@@ -87,8 +95,9 @@ class Keeper:
         entry = self._store.get(identity)
         if entry is not None or self._snapshots is None or not identity.session_id:
             return entry
+        await self._forget_doubted(self._snapshots)
         snapshot = await self._snapshots.load(identity)
-        if snapshot is None:
+        if snapshot is None or not self._doubted.keys().isdisjoint((None, identity.fingerprint)):
             return self._store.get(identity)
         try:
             session = await self.restore(identity, snapshot.state)
@@ -145,6 +154,33 @@ class Keeper:
         if (entry := self._store.peek(identity)) is not None:
             entry.renew = True
 
+    def lent(self, entry: Entry[Session], evidence: Evidence) -> None:
+        """A sample of this entry shares its memory for a while."""
+        self._lent[entry] = weakref.ref(evidence)
+
+    def doubt_tokenizer(self, fingerprint: str | None) -> None:
+        """End every session of a tokenizer, or of all with None, since its breaker opened or closed.
+
+        When it opens, the ids that sessions and clients have may be wrong. When it closes, what began meanwhile may
+        still be of before, or on the slow path for ever. Clients are asked for the text either way.
+        """
+        doomed = [entry for entry in self._store if fingerprint in (None, entry.identity.fingerprint)]
+        for entry in doomed:
+            self._store.remove(entry, Cause.DOUBTED)
+        self._beginnings.forget(fingerprint)
+        if self._snapshots is not None:
+            self._doubted[fingerprint] = None
+        _log.warning("a breaker was turned: %d sessions let go", len(doomed))
+
+    async def drop(self, identity: Identity) -> None:
+        """End a session whose state is in doubt, if it is there. Raises BrokerUnavailableError."""
+        if (entry := self._store.peek(identity)) is not None:
+            self._store.remove(entry, Cause.DOUBTED)
+        self._beginnings.forget(identity.fingerprint)
+        if self._snapshots is not None:
+            await self._snapshots.delete(identity)
+        await self._announcer.drain()
+
     async def close(self, entry: Entry[Session]) -> None:
         """End a session at its client's wish. Raises BrokerUnavailableError."""
         self._store.remove(entry, Cause.CLOSE)
@@ -187,9 +223,26 @@ class Keeper:
         self._store.sweep(self._settings.expiries_max)
         self._ctx.telemetry.sessions.set(len(self._store))
         self._ctx.telemetry.session_bytes.set(self._store.bytes_used)
-        if self._snapshots is not None and self._dirty:
-            await self._write_snapshots(self._snapshots)
+        self._reweigh_lent()
+        if self._snapshots is not None:
+            await self._forget_doubted(self._snapshots)
+            if self._dirty:
+                await self._write_snapshots(self._snapshots)
         await self._announcer.drain()
+
+    def _reweigh_lent(self) -> None:
+        for entry, evidence in list(self._lent.items()):
+            # The session may be read under its lock only; the next round comes.
+            if not entry.lock.locked():
+                self._store.reweigh(entry)
+                if evidence() is None:
+                    del self._lent[entry]
+
+    async def _forget_doubted(self, snapshots: SnapshotFile) -> None:
+        """Delete the snapshots of tokenizers in doubt; what the file refuses is tried again."""
+        for fingerprint in list(self._doubted):
+            if await snapshots.delete_tokenizer(fingerprint):
+                self._doubted.pop(fingerprint, None)
 
     async def _write_snapshots(self, snapshots: SnapshotFile) -> bool:
         """Write one batch, the ones that are behind for longest first; False when the file failed."""

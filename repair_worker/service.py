@@ -23,7 +23,9 @@ from typing import Final
 
 from pipeline.context import Context
 from pipeline.errors import BrokerOverloadedError, RecordTooLargeError
+from pipeline.faults import NO_FAULTS, Faults
 from pipeline.ports import Record
+from pipeline.samples import Evidence, Trial
 from pipeline.service import ServiceHealth
 from pipeline.topology import REPAIR_GROUP
 from repair_worker import answers
@@ -49,10 +51,10 @@ from repair_worker.waiting import Parked, Waiting
 from schemas.codes import Code
 from schemas.errors import ProtocolError
 from schemas.limits import INT_MAX
-from schemas.reply import Reply
+from schemas.reply import Path, Reply
 from schemas.request import Base, Op, Want
 from schemas.topics import CPU, REPAIR
-from schemas.work import Adopt, Work, decode_work_record
+from schemas.work import Adopt, Drop, Work, decode_work_record
 from toksplice import Certificate, Session, TokSpliceError
 
 SESSION_NOT_HELD: Final = "session_not_held"
@@ -79,6 +81,7 @@ class RepairService:
     kind = "repair-worker"
     topics: tuple[str, ...] = (REPAIR,)
     group = REPAIR_GROUP
+    drains = True
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class RepairService:
         snapshot_path: str | os.PathLike[str] | None = None,
         snapshot_settings: SnapshotSettings | None = None,
         draw_epoch: Callable[[], int] = draw_epoch,
+        faults: Faults = NO_FAULTS,
     ) -> None:
         """With `snapshot_path` sessions outlive the process; only for one worker that has every partition."""
         self._tokenizers = tokenizers
@@ -95,6 +99,7 @@ class RepairService:
         self._snapshot_path = snapshot_path
         self._snapshot_settings = snapshot_settings
         self._draw_epoch = draw_epoch
+        self._faults = faults
         self._fingerprints: tuple[str, ...] = ()
         self._ctx: Context
         self._keeper: Keeper
@@ -102,6 +107,7 @@ class RepairService:
 
     async def start(self, ctx: Context) -> None:
         self._ctx = ctx
+        ctx.tokenizer_name = self._tokenizers.name_of
         snapshots = None
         if self._snapshot_path is not None:
             snapshots = SnapshotFile(
@@ -115,7 +121,10 @@ class RepairService:
         self._keeper = Keeper(ctx, self._tokenizers, self._settings, snapshots)
         self._waiting = Waiting(ctx.clock, self._settings, fit_now=self._fit_now, serve=self._serve_waited)
         self._fingerprints = await ctx.run_blocking(fingerprints, self._tokenizers)
+        for outcome in ("accepted", "refused"):
+            ctx.telemetry.certificates.add(0, {"outcome": outcome})
         await self._keeper.start()
+        ctx.control.on_breaker(self._keeper.doubt_tokenizer)
 
     async def stop(self) -> None:
         await self._keeper.stop()
@@ -136,6 +145,9 @@ class RepairService:
         message = decode_work_record(record.value, self._ctx.limits)
         if isinstance(message, Adopt):
             await self._adopt(record, message)
+            return None
+        if isinstance(message, Drop):
+            await self._keeper.drop(identity_of(message))
             return None
         parked = await self._serve(record, message)
         if parked is not None:
@@ -179,6 +191,7 @@ class RepairService:
         """Answer `work`, or return it parked; with not `may_wait` it is always answered."""
         started_us = self._ctx.clock.now_us()
         identity = identity_of(work)
+        trial = self._ctx.samples.trial(work)
         if self._ctx.expired(work.request.deadline_ms):
             self._keeper.doubt(identity)
             await self._answer(record, work, answers.failed(work, None, Code.EXPIRED, "the deadline has passed"))
@@ -189,7 +202,7 @@ class RepairService:
                 if entry.held:
                     # Whether a delta that waited is in time can turn out differently in another life.
                     entry.renew |= not may_wait
-                    reply = await self._with_session(record, work, entry, started_us)
+                    reply = await self._with_session(record, work, entry, started_us, trial)
                     if reply is None:
                         if may_wait and (parked := self._waiting.park(record, work)) is not None:
                             return parked
@@ -201,7 +214,7 @@ class RepairService:
             await self._keeper.close(entry)
         else:
             await self._keeper.announce(entry)
-        await self._answer(record, work, reply)
+        await self._answer(record, work, reply, trial.evidence)
         return None
 
     async def _without_session(self, record: Record, work: Work, may_wait: bool) -> Parked | None:
@@ -241,7 +254,9 @@ class RepairService:
             session_id=work.request.session_id,
         )
 
-    async def _with_session(self, record: Record, work: Work, entry: Entry[Session], started_us: int) -> Reply | None:
+    async def _with_session(
+        self, record: Record, work: Work, entry: Entry[Session], started_us: int, trial: Trial
+    ) -> Reply | None:
         """The reply to `work` on a session that is held and locked; None when its base may still come."""
         request = work.request
         if (repeat := await self._repeated(work, entry)) is not None:
@@ -264,7 +279,7 @@ class RepairService:
         try:
             if request.op is Op.FORK:
                 return await self._fork(record, work, entry)
-            return await self._change(work, entry, length, started_us)
+            return await self._change(work, entry, length, started_us, trial)
         except TokSpliceError as error:
             _log.info("a change by tokenizer %s was refused: %s", work.fingerprint[:12], error.code)
             code = code_of(error)
@@ -294,15 +309,20 @@ class RepairService:
             kept = answers.completed(kept, total, ids)
         return replace(kept, replayed=True)
 
-    async def _change(self, work: Work, entry: Entry[Session], length: int, started_us: int) -> Reply:
+    async def _change(self, work: Work, entry: Entry[Session], length: int, started_us: int, trial: Trial) -> Reply:
         """Change the session, whose text then has `length` bytes, and note the answer. Raises TokSpliceError with the
         session as it was."""
         forced = self._force_reason(work, entry, length)
+        barred = forced is BREAKER_OPEN
+        trial.before(entry.session, Path.REPAIR, Path.CPU)
         try:
-            if forced is BREAKER_OPEN:
+            if self._faults is not NO_FAULTS:
+                entry.session = await self._ctx.run_blocking(self._faults.state, work, entry.session)
+            if barred:
                 # Whoever opened the breaker doubts what ran until now, the engine too.
                 entry.session = await self._ctx.run_blocking(entry.session.on_reference)
-            change = await self._ctx.run_blocking(apply, entry.session, work.request, forced is not None)
+            # What the client has may be wrong as well, so behind a breaker nothing of it is kept.
+            change = await self._ctx.run_blocking(apply, entry.session, work.request, forced is not None, barred)
         except TokSpliceError:
             raise
         except BaseException:
@@ -320,7 +340,11 @@ class RepairService:
             "tokenize_us": change.tokenize_us,
             "total_us": self._age_us(work),
         }
-        return self._remembered(entry, answers.changed(work, entry, change, reason, timings))
+        reply = self._faults.answer(work, answers.changed(work, entry, change, reason, timings))
+        trial.after(reply, entry.session, _on_what(change))
+        if trial.evidence is not None:
+            self._keeper.lent(entry, trial.evidence)
+        return self._remembered(entry, reply)
 
     async def _fork(self, record: Record, work: Work, entry: Entry[Session]) -> Reply:
         """Hand a copy of the session to its own repair worker, and note the answer. The session stays as it
@@ -353,7 +377,7 @@ class RepairService:
         reply = answers.forked(work, adopt, total=session.total, length=entry.length, ids=ids, timings=timings)
         return self._remembered(entry, reply)
 
-    async def _answer(self, record: Record, work: Work, reply: Reply) -> None:
+    async def _answer(self, record: Record, work: Work, reply: Reply, evidence: Evidence | None = None) -> None:
         await self._ctx.reply(
             record,
             reply,
@@ -361,6 +385,7 @@ class RepairService:
             op=work.request.op.value,
             received_us=work.received_us,
             deadline_ms=work.request.deadline_ms,
+            evidence=evidence,
         )
 
     async def _fit_now(self, parked: Parked) -> Fit:
@@ -419,6 +444,12 @@ class RepairService:
 
     def _age_us(self, work: Work) -> int:
         return max(0, self._ctx.clock.now_us() - work.received_us)
+
+
+def _on_what(change: Change) -> str:
+    """What a splice was accepted on, for a sample."""
+    certificate = change.patch.certificate
+    return "" if certificate is None else str(certificate)
 
 
 def _state(entry: Entry[Session]) -> Base:

@@ -58,6 +58,8 @@ SELECT epoch, revision, origin_epoch, history, state, digest FROM sessions WHERE
 """
 _INSERT: Final = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DELETE: Final = "DELETE FROM sessions WHERE key = ?"
+_DELETE_TOKENIZER: Final = "DELETE FROM sessions WHERE instr(key, ?) > 0"
+_DELETE_ALL: Final = "DELETE FROM sessions"
 _FORGET_OLD: Final = "DELETE FROM sessions WHERE written_ms < ?"
 # The newest rows that fit together stay; the running sum is over the index and touches no state.
 _FORGET_OLDEST: Final = """
@@ -82,6 +84,8 @@ class RunBlocking(Protocol):
 
 
 _log = logging.getLogger(__name__)
+# At DEBUG it logs the values of every statement, which are users' texts here.
+logging.getLogger(aiosqlite.__name__).setLevel(logging.INFO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,8 @@ class SnapshotFile:
         self._now_ms = now_ms
         self._ttl_ms = round(ttl_s * 1_000)
         self._failures = failures
+        for code in (Code.QUOTA_EXCEEDED.value, Code.STORAGE_FULL.value, DAMAGED):
+            failures.add(0, {"code": code})
         self._run_blocking = run_blocking
         self._connection: aiosqlite.Connection | None = None
         self.problem = ""
@@ -179,6 +185,13 @@ class SnapshotFile:
     async def delete(self, identity: Identity) -> bool:
         """Forget the session; False when the file failed."""
         return await self._write((_DELETE, (directory_key(*identity),)))
+
+    async def delete_tokenizer(self, fingerprint: str | None) -> bool:
+        """Forget every session of a tokenizer, or of all with None; False when the file failed."""
+        if fingerprint is None:
+            return await self._write((_DELETE_ALL, ()))
+        # The fingerprint stands between two NULs in the key, and neither tenant nor session id holds one.
+        return await self._write((_DELETE_TOKENIZER, (b"\0%s\0" % fingerprint.encode(),)))
 
     async def trim(self) -> bool:
         """Delete what is too old, then what was written longest ago, until the rest fits `bytes_max`."""

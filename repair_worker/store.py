@@ -44,6 +44,8 @@ class Cause(StrEnum):
     REPLACED = "replaced"
     LOST = "lost"
     """Its partition moved to another worker, or a change was interrupted and its state is unknown."""
+    DOUBTED = "doubted"
+    """The shadow check found its tokenizer, or itself, wrong."""
 
 
 class HeldSession(Protocol):

@@ -11,8 +11,9 @@ from schemas.health import Control, Health, PathStats
 from schemas.limits import DEFAULT_LIMITS, Limits
 from schemas.reply import Path, Reply, Route
 from schemas.request import Base, Identity, Op, Request, Want, peek_identity
+from schemas.sample import DifferenceKind, Finding, Sample, Tier
 from schemas.state import SessionRecord, directory_key
-from schemas.work import Adopt, Served, Work, decode_work_record
+from schemas.work import Adopt, Drop, Served, Work, decode_work_record
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -21,6 +22,9 @@ __all__ = [
     "Code",
     "Control",
     "DeadLetter",
+    "DifferenceKind",
+    "Drop",
+    "Finding",
     "Health",
     "Identity",
     "Limits",
@@ -31,9 +35,11 @@ __all__ = [
     "Reply",
     "Request",
     "Route",
+    "Sample",
     "Served",
     "SessionRecord",
     "Status",
+    "Tier",
     "Want",
     "Work",
     "decode_work_record",

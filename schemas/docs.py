@@ -24,8 +24,9 @@ from schemas.limits import DEFAULT_LIMITS
 from schemas.message import VERSION, Field, Message, Record
 from schemas.reply import Reply
 from schemas.request import NEEDED_BY_OP, Base, Request
+from schemas.sample import Finding, Sample
 from schemas.state import SessionRecord
-from schemas.work import Adopt, Served, Work
+from schemas.work import Adopt, Drop, Served, Work
 
 DEFAULT_PAGE: Final = Path("docs/protocol.md")
 
@@ -37,10 +38,13 @@ MESSAGES: Final[dict[str, type[Message]]] = {
     "work": Work,
     "adopt": Adopt,
     "served": Served,
+    "drop": Drop,
     "session": SessionRecord,
     "health": Health,
     "path-stats": PathStats,
     "control": Control,
+    "sample": Sample,
+    "finding": Finding,
     "dead-letter": DeadLetter,
 }
 

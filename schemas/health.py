@@ -42,6 +42,7 @@ class Health(Record):
     ready: bool
     detail: str = ""
     paths: dict[str, PathStats] = field(default_factory=dict)
+    counts: dict[str, int] | None = None
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("worker", Str("worker_bytes", least=1), "Id of the worker.", "yes"),
@@ -55,6 +56,12 @@ class Health(Record):
             "paths",
             MapOf(Nested(PathStats)),
             "Counts and latencies by path and route, such as `repair/A`; without a route, as for failures, `repair`.",
+        ),
+        Field(
+            "counts",
+            MapOf(Int()),
+            "What else it has counted since it started. A shadow worker: `samples`, and of these by what judged them "
+            "`reference` and `engine`, and `failed`, `dropped`, and `different`.",
         ),
     )
 

@@ -1,9 +1,9 @@
-"""Records on the three worker topics: work to do, and sessions handed over to the repair worker."""
+"""Records on the three worker topics: work to do, and sessions handed over to the repair worker or taken from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from schemas.kinds import Bin, Bool, Choice, Int, Str, StrOrBin, fail
 from schemas.limits import DEFAULT_LIMITS, Limits
@@ -81,11 +81,36 @@ class Adopt(Record):
     )
 
 
-def decode_work_record(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Work | Adopt:
-    """The record in `data`, whichever of the two it is. Raises ProtocolError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop(Record):
+    """An order to let go of a session whose state is in doubt; its client is then asked for the text."""
+
+    tenant: str = field(default="", repr=False)
+    session_id: str = field(repr=False)
+    fingerprint: str
+    add_special_tokens: bool = False
+
+    KIND: ClassVar[str] = "drop"
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("tenant", Str("tenant_bytes", key=True), "Owner of the session."),
+        Field("session_id", Str("session_id_bytes", least=1, key=True), "The session.", "yes"),
+        Field("fingerprint", Str("tokenizer_bytes", least=1), "Fingerprint of its tokenizer.", "yes"),
+        Field("add_special_tokens", Bool(), "The session's setting."),
+    )
+
+
+WorkRecord = Work | Adopt | Drop
+"""What a record on a worker topic can be."""
+
+_BY_KIND: Final[dict[str, type[WorkRecord]]] = {kind.KIND: kind for kind in (Work, Adopt, Drop)}
+
+
+def decode_work_record(data: bytes, limits: Limits = DEFAULT_LIMITS) -> WorkRecord:
+    """The record in `data`, whichever of the three it is. Raises ProtocolError."""
     raw = unpack_map(data, limits)
     check_version(raw)
     kind = raw.get("kind")
-    if kind not in (Work.KIND, Adopt.KIND):
-        fail("kind", f"must be {Work.KIND} or {Adopt.KIND}")
-    return (Work if kind == Work.KIND else Adopt).from_record(raw, limits)
+    message = _BY_KIND.get(kind) if isinstance(kind, str) else None
+    if message is None:
+        fail("kind", f"must be {Work.KIND}, {Adopt.KIND} or {Drop.KIND}")
+    return message.from_record(raw, limits)

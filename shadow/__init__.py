@@ -1,4 +1,1 @@
-"""Comparing answers with the reference. `shadow.compare` says where two answers first differ.
-
-There is no sampling consumer in this version: `toksplice replay --verify` and the tests compare every answer.
-"""
+"""The shadow check: sampled answers are encoded again, behind the answers, and wrong ones are acted on."""

@@ -6,10 +6,20 @@ names ids and byte positions, never text, so that it may be logged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from schemas.sample import DifferenceKind
+
+SPELL_MAX: Final = 4096
+"""Tokens of a stretch that are spelled out to tell whether the same text was only cut elsewhere."""
+
+Spell = Callable[[int], str | None]
+"""What a token spells in the vocabulary; None for an id that is in no vocabulary."""
 
 Ids = NDArray[np.uint32]
 """Token ids, shape (n,)."""
@@ -21,6 +31,7 @@ Spans = NDArray[np.uint32]
 class Difference:
     """The first place where an answer and the reference part."""
 
+    kind: DifferenceKind
     index: int
     """Token index of the first difference."""
     answer_id: int | None
@@ -64,30 +75,78 @@ def compare(
     *,
     answer_spans: Spans | None = None,
     reference_spans: Spans | None = None,
+    spans_from: int = 0,
+    specials: tuple[int, int] = (0, 0),
+    spell: Spell | None = None,
 ) -> Difference | None:
-    """Return the first difference, or None when both are the same.
+    """Return the first difference, or None when both are the same. Ids are compared first, then spans.
 
-    Spans are compared only where both sides have them; one side's spans still help to place a difference of
-    ids. Raises ValueError when spans do not have one row a token.
+    answer_spans: spans of the answer's tokens from `spans_from` on, for as many as it gave. reference_spans: of all
+    of the reference's. Spans are compared only where both sides have them; one side's spans still help to place a
+    difference of ids. specials: how many of the reference's tokens, at its start and at its end, are the
+    post-processor's. spell: without it a split that moved cannot be told from substituted ids.
+
+    Raises ValueError when spans do not have one row a token.
     """
-    _check_spans("answer", answer, answer_spans)
+    _check_spans("answer", answer[spans_from:], answer_spans, all_of_them=False)
     _check_spans("reference", reference, reference_spans)
     index = _first_difference(answer, reference)
-    if answer_spans is not None and reference_spans is not None:
-        span_index = _first_difference(answer_spans, reference_spans)
-        if span_index is not None and (index is None or span_index < index):
-            index = span_index
+    if index is not None:
+        kind = _kind(answer, reference, index, specials, spell)
+    else:
+        index = _first_wrong_span(answer_spans, reference_spans, spans_from)
+        kind = DifferenceKind.OFFSETS
     if index is None:
         return None
     return Difference(
+        kind=kind,
         index=index,
         answer_id=_id_at(answer, index),
         reference_id=_id_at(reference, index),
-        answer_span=_span_at(answer_spans, index),
+        answer_span=_span_at(answer_spans, index - spans_from),
         reference_span=_span_at(reference_spans, index),
         answer_total=len(answer),
         reference_total=len(reference),
     )
+
+
+def _kind(answer: Ids, reference: Ids, index: int, specials: tuple[int, int], spell: Spell | None) -> DifferenceKind:
+    """What happened between the tokens that both have on the left, `index` of them, and on the right."""
+    right = _common_suffix(answer[index:], reference[index:])
+    ours, theirs = answer[index : len(answer) - right], reference[index : len(reference) - right]
+    before, after = specials[0], len(reference) - specials[1]
+    special_ids = np.concatenate([reference[:before], reference[after:]])
+    places = np.arange(index, index + len(theirs))
+    if len(theirs) and bool(((places < before) | (places >= after)).all()):
+        return DifferenceKind.SPECIAL_TOKENS
+    if not len(theirs):
+        return DifferenceKind.SPECIAL_TOKENS if np.isin(ours, special_ids).all() else DifferenceKind.ADDED
+    if not len(ours):
+        return DifferenceKind.DROPPED
+    if spell is not None and _spelled(ours, spell) == _spelled(theirs, spell) is not None:
+        return DifferenceKind.MOVED_SPLIT
+    return DifferenceKind.SUBSTITUTED
+
+
+def _spelled(ids: Ids, spell: Spell) -> str | None:
+    """What a stretch of tokens spells; None when one is unknown, or when it is too long to look at."""
+    if len(ids) > SPELL_MAX:
+        return None
+    tokens = [spell(int(token)) for token in ids]
+    return None if None in tokens else "".join(token for token in tokens if token is not None)
+
+
+def _common_suffix(left: Ids, right: Ids) -> int:
+    size = min(len(left), len(right))
+    unequal = left[len(left) - size :][::-1] != right[len(right) - size :][::-1]
+    return int(unequal.argmax()) if unequal.any() else size
+
+
+def _first_wrong_span(answer: Spans | None, reference: Spans | None, spans_from: int) -> int | None:
+    if answer is None or reference is None:
+        return None
+    at = _first_difference(answer, reference[spans_from : spans_from + len(answer)])
+    return None if at is None else spans_from + at
 
 
 def _first_difference(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int | None:
@@ -101,8 +160,10 @@ def _first_difference(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> in
     return None if len(left) == len(right) else common
 
 
-def _check_spans(side: str, ids: Ids, spans: Spans | None) -> None:
-    if spans is not None and spans.shape != (len(ids), 2):
+def _check_spans(side: str, ids: Ids, spans: Spans | None, *, all_of_them: bool = True) -> None:
+    if spans is None:
+        return
+    if spans.ndim != 2 or spans.shape[1] != 2 or len(spans) > len(ids) or (all_of_them and len(spans) != len(ids)):
         raise ValueError(f"the {side} has {len(ids)} tokens but spans of shape {spans.shape}; pass one row a token")
 
 
@@ -111,7 +172,7 @@ def _id_at(ids: Ids, index: int) -> int | None:
 
 
 def _span_at(spans: Spans | None, index: int) -> tuple[int, int] | None:
-    if spans is None or index >= len(spans):
+    if spans is None or not 0 <= index < len(spans):
         return None
     start, end = spans[index]
     return int(start), int(end)

@@ -80,6 +80,7 @@ class ScriptedService:
     kind = "classifier"
     topics: tuple[str, ...] = (REQUESTS,)
     group = GROUP
+    drains = True
 
     def __init__(self, handler: Handler | None = None) -> None:
         self.ctx: Context

@@ -9,6 +9,7 @@
 - `running_pipeline_on_kafka`: every worker on Kafka, in this process.
 - `kafka_bootstrap`: `host:port` of the session's Kafka server. Skips where Java, Maven or the jars are
   missing, and says which.
+- `promtool`: the path of Prometheus's promtool. Skips where it cannot be had.
 
 A process that a test starts reaches the factory's cluster with `kafka_factory.environ()` and
 `kafka_factory.url`.
@@ -23,6 +24,7 @@ import pytest
 from broker_factories import BrokerFactory, KafkaFactory, MemoryFactory
 from kafka_server import KafkaMissingError, KafkaServer
 from pipeline_kit import make_registry, make_services, running
+from prometheus_server import PrometheusMissingError, program
 
 from pipeline.ports import Broker
 from pipeline.settings import WorkerSettings
@@ -89,6 +91,15 @@ async def running_pipeline_on_kafka(
         monkeypatch.setenv(name, value)
     async with running(await kafka_factory(), make_services(make_registry(tmp_path)), settings=WorkerSettings()):
         yield kafka_factory.server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """The path of promtool. Skips where it is missing, and says why."""
+    try:
+        return program("promtool")
+    except PrometheusMissingError as missing:
+        pytest.skip(f"no promtool to test with: {missing}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -92,7 +92,7 @@ class KafkaServer:
         """
         java = _program("java", "Java 17")
         lib = _jars()
-        self._port, controller = _free_ports(2)
+        self._port, controller = free_ports(2)
         properties = self._folder / "server.properties"
         properties.write_text(_PROPERTIES.format(broker=self._port, controller=controller, data=self._folder / "data"))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -205,7 +205,7 @@ def _fetch(lib: Path) -> None:
         shutil.rmtree(fetched, ignore_errors=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different."""
     sockets = [socket.socket() for _ in range(count)]
     try:

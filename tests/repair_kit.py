@@ -10,8 +10,10 @@ from typing import Any
 
 from worker_kit import Bench, TinyRegistry, base_of, bench, ids_of, patched, reference_ids, tiny, work
 
+from pipeline.faults import NO_FAULTS, Faults
 from repair_worker.service import RepairService
 from repair_worker.settings import RepairSettings, SnapshotSettings
+from schemas.health import Control
 from schemas.reply import Path, Reply, Route
 from schemas.request import Base, Op, Want
 from schemas.work import Adopt, Served
@@ -78,6 +80,9 @@ async def repair_bench(
     snapshots: SnapshotSettings | None = None,
     registry: TinyRegistry | None = None,
     record_bytes: int = 32 * 1024 * 1024,
+    sampling: float = 0.0,
+    switched: Control | None = None,
+    faults: Faults = NO_FAULTS,
     **changes: Any,
 ) -> AsyncIterator[Bench]:
     """A repair worker on a bench; `changes` are of its settings."""
@@ -88,6 +93,7 @@ async def repair_bench(
         snapshot_path=snapshot_path,
         snapshot_settings=snapshots,
         draw_epoch=lambda: next(epochs),
+        faults=faults,
     )
-    async with bench(service, record_bytes=record_bytes) as it:
+    async with bench(service, record_bytes=record_bytes, sampling=sampling, switched=switched) as it:
         yield it

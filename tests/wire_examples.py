@@ -14,8 +14,9 @@ from schemas.health import Control, Health, PathStats
 from schemas.message import Field, Message, Nested, Record
 from schemas.reply import Path, Reply, Route
 from schemas.request import Base, Op, Request, Want
+from schemas.sample import DifferenceKind, Finding, Sample, Tier
 from schemas.state import SessionRecord
-from schemas.work import Adopt, Served, Work
+from schemas.work import Adopt, Drop, Served, Work
 
 REQUEST = Request(
     request_id="r-1",
@@ -33,6 +34,36 @@ REQUEST = Request(
     want=Want.IDS,
     offsets=True,
     deadline_ms=1_700_000_000_000,
+)
+
+SAMPLE = Sample(
+    sample_id="a" * 32,
+    time_ms=7,
+    tenant="acme",
+    session_id="s-1",
+    request_id=b"\x00\x01",
+    op=Op.APPEND,
+    fingerprint="f",
+    tokenizer="qwen3",
+    add_special_tokens=True,
+    path=Path.REPAIR,
+    route=Route.A,
+    reason="session_operation",
+    epoch=5,
+    revision=4,
+    text="né".encode(),
+    ids=b"\x01\0\0\0\x02\0\0\0",
+    offsets=bytes(8),
+    restarts=b"\x03",
+    keep_left=1,
+    keep_right=0,
+    first_changed=1,
+    same_until=1,
+    certificate="Resumption(back_bytes=64, forward_bytes=0)",
+    engine="native",
+    engine_version="0.1.0",
+    libraries={"tokenizers": "0.23.3"},
+    worker="repair-1",
 )
 
 EXAMPLES: tuple[Record, ...] = (
@@ -83,8 +114,25 @@ EXAMPLES: tuple[Record, ...] = (
         ready=True,
         detail="fine",
         paths={"repair": PathStats(count=9, p50_us=8, p99_us=7)},
+        counts={"samples": 12, "reference": 11},
     ),
     Control(tokenizer="*", breaker_open=True, sampling=0.5),
+    Drop(tenant="acme", session_id="s-1", fingerprint="f", add_special_tokens=True),
+    SAMPLE,
+    Finding(
+        sample=SAMPLE,
+        tier=Tier.REFERENCE,
+        kind=DifferenceKind.SUBSTITUTED,
+        index=1,
+        answer_id=2,
+        expected_id=3,
+        answer_total=2,
+        expected_total=2,
+        redacted=False,
+        text_bytes=3,
+        time_ms=8,
+        worker="shadow-1",
+    ),
     DeadLetter(
         topic="tokenize.requests",
         partition=1,

@@ -33,10 +33,11 @@ from pipeline.ports import Headers, Record
 from pipeline.service import Service
 from pipeline.settings import WorkerSettings
 from pipeline.telemetry import Telemetry
+from schemas.health import Control
 from schemas.reply import Reply
 from schemas.request import Base, Op, Request
-from schemas.topics import REPLIES, partition_for, session_key
-from schemas.work import Adopt, Work, decode_work_record
+from schemas.topics import CONTROL, REPLIES, partition_for, session_key
+from schemas.work import Work, WorkRecord, decode_work_record
 from toksplice.errors import UnknownTokenizerError
 
 NAME = "tiny"
@@ -188,7 +189,7 @@ class Bench:
             timestamp_ms=self.clock.now_ms(),
         )
 
-    async def handle(self, message: Request | Work | Adopt, headers: Headers = ()) -> Awaitable[None] | None:
+    async def handle(self, message: Request | WorkRecord, headers: Headers = ()) -> Awaitable[None] | None:
         """Hand one message to the service, in its session's partition."""
         about = message.request if isinstance(message, Work) else message
         partition = partition_for(session_key(about.tenant, about.session_id), PARTITIONS)
@@ -201,14 +202,14 @@ class Bench:
     def replies(self) -> list[Reply]:
         return [Reply.decode(sent.value or b"") for sent in self.sent(REPLIES)]
 
-    async def ask(self, message: Request | Work | Adopt) -> Reply:
+    async def ask(self, message: Request | WorkRecord) -> Reply:
         """Hand over a message that is answered at once; returns the answer."""
         before = len(self.sent(REPLIES))
         assert await self.handle(message) is None
         (reply,) = self.replies()[before:]
         return reply
 
-    def passed_on(self, topic: str) -> list[Work | Adopt]:
+    def passed_on(self, topic: str) -> list[WorkRecord]:
         return [decode_work_record(sent.value or b"") for sent in self.sent(topic)]
 
     def count(self, metric: str, **attributes: str) -> float:
@@ -221,12 +222,18 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(service: Service, **settings: Any) -> AsyncIterator[Bench]:
-    """Start a service on a bench; stop it afterwards."""
+async def bench(
+    service: Service, *, sampling: float = 0.0, switched: Control | None = None, **settings: Any
+) -> AsyncIterator[Bench]:
+    """Start a service on a bench; stop it afterwards. `switched` is on tokenize.control before the start."""
     clock = ManualClock(now_ms=NOW_MS)
     producer, followers, telemetry = NotingProducer(), NotingFollowers(), Telemetry.in_memory()
-    control = ControlState(default_sampling=0.0)
+    control = ControlState(default_sampling=sampling)
     pool = BlockingPool(2, name="test")
+
+    async def make_producer() -> NotingProducer:
+        return producer
+
     ctx = Context(
         producer=producer,
         telemetry=telemetry,
@@ -236,11 +243,15 @@ async def bench(service: Service, **settings: Any) -> AsyncIterator[Bench]:
         control=control,
         followers=cast("Followers", followers),
         pool=pool,
+        make_producer=make_producer,
     )
+    it = Bench(service, clock, producer, followers, telemetry, control, ctx)
+    if switched is not None:
+        control.apply(it.record(switched.encode(), CONTROL))
     async with asyncio.timeout(GUARD_S):
         await service.start(ctx)
     try:
-        yield Bench(service, clock, producer, followers, telemetry, control, ctx)
+        yield it
     finally:
         async with asyncio.timeout(GUARD_S):
             await service.stop()

@@ -5,6 +5,8 @@ Appending costs what is appended (amortized); replacing in the middle moves what
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from toksplice.reference import U32, Encoded
@@ -78,6 +80,12 @@ class TokenBuffer:
     @property
     def ends(self) -> U32:
         return self._ends.view
+
+    def copy(self) -> TokenBuffer:
+        """The same tokens in memory of their own."""
+        twin = copy.copy(self)
+        twin._ids, twin._starts, twin._ends = (Column(column.view) for column in (self._ids, self._starts, self._ends))
+        return twin
 
     @property
     def core(self) -> Encoded:

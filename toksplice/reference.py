@@ -96,6 +96,11 @@ class Reference:
         normalizer = self._tokenizer.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
+    def token(self, token_id: int) -> str | None:
+        """What the vocabulary spells an id as; None for an id that it does not have."""
+        found: str | None = self._tokenizer.id_to_token(token_id)
+        return found
+
     def specials(self) -> Specials | None:
         """What the post-processor adds around a text; None when it does more than that."""
         found: set[Specials] = set()

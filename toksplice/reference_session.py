@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 
@@ -29,6 +31,8 @@ class ReferenceSession(Session):
         self._text = bytearray(text)
         self._add_special_tokens = add_special_tokens
         self._tokens = tokenizer.with_specials(tokens, add_special_tokens=add_special_tokens)
+        self._sharers: WeakSet[ReferenceSession] = WeakSet((self,))
+        """Sessions that read the same buffers: whoever changes them in place makes a copy first, unless it is alone."""
 
     @property
     def length(self) -> int:
@@ -82,7 +86,7 @@ class ReferenceSession(Session):
         textview.check_boundary(self._text, end)
         if start > end:
             raise PositionError(f"a splice from {start} to {end} runs backwards")
-        if new == self._text[start:end]:
+        if new == self._text[start:end] and not force_full:
             return unchanged_patch(self.total, "C" if self._tokenizer.route is not None else "D")
         route = self._tokenizer.route
         reason, spent = "forced" if force_full else "no_rule", 0
@@ -102,9 +106,18 @@ class ReferenceSession(Session):
         return self.splice(left, self.length - right, middle, force_full=force_full)
 
     def fork(self) -> ReferenceSession:
-        return ReferenceSession(
-            self._tokenizer, bytes(self._text), self._tokens.core, add_special_tokens=self._add_special_tokens
-        )
+        """O(1): the two share their memory until one of them is changed while both are there."""
+        fork = copy.copy(self)
+        self._sharers.add(fork)
+        return fork
+
+    def _own(self) -> None:
+        """Have buffers that may be changed in place."""
+        if len(self._sharers) > 1:
+            shared = self._sharers
+            self._text, self._tokens, self._sharers = bytearray(self._text), self._tokens.copy(), WeakSet((self,))
+            # Not before the copy is there: another thread may change what nobody seems to share.
+            shared.discard(self)
 
     def on_reference(self) -> ReferenceSession:
         return self
@@ -119,6 +132,8 @@ class ReferenceSession(Session):
         keep_right = len(edit.tokens) - repaired.keep_from + buffer.suffix
         changed = _first_changed(buffer.ids, keep_left, tokens.ids, keep_right)
         delta = edit.new_bytes - (edit.end - edit.start)
+        self._own()
+        buffer = self._tokens
         buffer.replace(repaired.keep_left, repaired.keep_from, tokens, delta)
         self._text[edit.start : edit.end] = new
         return Patch(
@@ -139,9 +154,12 @@ class ReferenceSession(Session):
         whole = text.decode()
         core = self._tokenizer.reference.encode(whole)
         old = self.ids
+        shared, self._sharers = self._sharers, WeakSet((self,))
         self._text = bytearray(text)
         self._tokens = self._tokenizer.with_specials(core, add_special_tokens=self._add_special_tokens)
-        return full_patch(old, self.ids, self.offsets(), reason, spent + len(whole))
+        patch = full_patch(old, self.ids, self.offsets(), reason, spent + len(whole))
+        shared.discard(self)
+        return patch
 
 
 def _repair(reference: Reference, route: Route, edit: Edit) -> Attempt:

@@ -50,6 +50,7 @@ class ClassifierService:
     kind = "classifier"
     topics: tuple[str, ...] = (REQUESTS,)
     group = CLASSIFIER_GROUP
+    drains = True
 
     def __init__(self, resolver: Resolver, settings: ClassifierSettings | None = None) -> None:
         settings = settings or ClassifierSettings()

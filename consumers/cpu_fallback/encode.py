@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.faults import Faults
 from schemas.reply import Route
 from schemas.work import Work
 from toksplice import Session, Tokenizer
@@ -45,7 +46,7 @@ class Encoded:
     tokenize_us: int
 
 
-def encode(source: TokenizerSource, work: Work, by_reference: bool) -> Encoded:
+def encode(source: TokenizerSource, work: Work, by_reference: bool, faults: Faults) -> Encoded:
     """Encode the text of `work` with the native engine if it serves the tokenizer, or else, and with `by_reference`,
     with the reference.
 
@@ -59,6 +60,7 @@ def encode(source: TokenizerSource, work: Work, by_reference: bool) -> Encoded:
     route = Route.D if by_reference else Route(tokenizer.whole_text_route)
     if request.session_id or request.offsets or by_reference:
         session = tokenizer.session(text, add_special_tokens=request.add_special_tokens, engine=not by_reference)
+        session = faults.state(work, session)
         ids = session.ids
     else:
         ids = tokenizer.encode(text, add_special_tokens=request.add_special_tokens)

@@ -18,7 +18,9 @@ from typing import Final
 from consumers.cpu_fallback.encode import Encoded, TokenizerSource, encode
 from pipeline.context import Context
 from pipeline.errors import RecordTooLargeError
+from pipeline.faults import NO_FAULTS, Faults
 from pipeline.ports import Record
+from pipeline.samples import Trial
 from pipeline.service import ServiceHealth
 from pipeline.topology import CPU_GROUP
 from schemas.codes import Code, Status
@@ -50,15 +52,24 @@ class CpuFallbackService:
     kind = "cpu-fallback"
     topics: tuple[str, ...] = (CPU,)
     group = CPU_GROUP
+    drains = True
 
-    def __init__(self, tokenizers: TokenizerSource, *, draw_epoch: Callable[[], int] = draw_epoch) -> None:
+    def __init__(
+        self,
+        tokenizers: TokenizerSource,
+        *,
+        draw_epoch: Callable[[], int] = draw_epoch,
+        faults: Faults = NO_FAULTS,
+    ) -> None:
         self._tokenizers = tokenizers
+        self._faults = faults
         self._draw_epoch = draw_epoch
         self._fingerprints: tuple[str, ...] = ()
         self._ctx: Context
 
     async def start(self, ctx: Context) -> None:
         self._ctx = ctx
+        ctx.tokenizer_name = self._tokenizers.name_of
         self._fingerprints = await ctx.run_blocking(_fingerprints, self._tokenizers)
 
     async def stop(self) -> None:
@@ -77,19 +88,21 @@ class CpuFallbackService:
         if record.value is None:
             raise ProtocolError(Code.MALFORMED, "a record of this topic needs a value")
         work = decode_work_record(record.value, self._ctx.limits)
-        if isinstance(work, Adopt):
-            raise ProtocolError(Code.MALFORMED, "a session is handed over on tokenize.repair-worker only", "kind")
+        if not isinstance(work, Work):
+            raise ProtocolError(Code.MALFORMED, "sessions are the business of tokenize.repair-worker only", "kind")
+        trial = self._ctx.samples.trial(work)
         await self._ctx.reply(
             record,
-            await self._answer(record, work),
+            await self._answer(record, work, trial),
             tokenizer=self._tokenizers.name_of(work.fingerprint),
             op=work.request.op.value,
             received_us=work.received_us,
             deadline_ms=work.request.deadline_ms,
+            evidence=trial.evidence,
         )
         return None
 
-    async def _answer(self, record: Record, work: Work) -> Reply:
+    async def _answer(self, record: Record, work: Work, trial: Trial) -> Reply:
         """The reply to `work`; by then a session it began has been handed over."""
         started_us = self._ctx.clock.now_us()
         if work.request.op is not Op.TEXT:
@@ -98,7 +111,7 @@ class CpuFallbackService:
             return self._failure(work, Code.EXPIRED, "the deadline passed before the text was encoded")
         try:
             by_reference = self._ctx.control.breaker_open(work.fingerprint)
-            encoded = await self._ctx.run_blocking(encode, self._tokenizers, work, by_reference)
+            encoded = await self._ctx.run_blocking(encode, self._tokenizers, work, by_reference, self._faults)
         except TokSpliceError as error:
             _log.warning("a text of tokenizer %s was not encoded: %s", work.fingerprint[:12], error.code)
             code = _CODES.get(error.code, Code.INTERNAL)
@@ -112,7 +125,9 @@ class CpuFallbackService:
             epoch = self._draw_epoch()
             await self._hand_over(record, work, epoch, encoded.route, encoded.state)
         self._ctx.telemetry.characters_delivered.add(encoded.characters)
-        return self._success(work, encoded, epoch, started_us)
+        reply = self._faults.answer(work, self._success(work, encoded, epoch, started_us))
+        trial.after(reply)
+        return reply
 
     async def _hand_over(self, record: Record, work: Work, epoch: int, route: Route, state: bytes) -> None:
         """Send the new session to its repair worker and wait for the acknowledgement.

@@ -27,6 +27,11 @@ class KafkaBroker:
         self._open: list[KafkaProducer | KafkaConsumer | KafkaTail] = []
         self._started = False
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Where it was told to connect, `host:port` each."""
+        return tuple(self._settings.servers)
+
     async def start(self) -> None:
         """See `pipeline.ports.Broker.start`."""
         async with admin_client(self._settings):

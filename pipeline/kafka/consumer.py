@@ -19,6 +19,7 @@ from aiokafka import errors as kafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from pipeline.errors import BrokerUnavailableError
+from pipeline.failures import without_words
 from pipeline.kafka.guard import close, limited
 from pipeline.kafka.names import Names
 from pipeline.kafka.reader import KafkaReader, wait_for
@@ -214,8 +215,8 @@ class KafkaConsumer(KafkaReader):
                 await listener(partitions)
         except TimeoutError:
             _log.error("a rebalance listener of %s took over %g s", self._what, limit_s)
-        except Exception:
-            _log.exception("a rebalance listener of %s failed", self._what)
+        except Exception as error:
+            _log.error("a rebalance listener of %s failed: %s", self._what, without_words(error))
 
     def _take_early(self, max_records: int) -> list[Record]:
         paused: frozenset[TopicPartition] = frozenset()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerUnavailableError
+from pipeline.failures import without_words
 from pipeline.memory.log import Log
 from pipeline.memory.reader import Reader
 from pipeline.ports import RebalanceListener, TopicPartition
@@ -110,8 +111,8 @@ class MemoryConsumer(Reader):
                 await listener(partitions)
         except TimeoutError:
             _log.error("a rebalance listener of group %s took over %g s", self._group.name, limit_s)
-        except Exception:
-            _log.exception("a rebalance listener of group %s failed", self._group.name)
+        except Exception as error:
+            _log.error("a rebalance listener of group %s failed: %s", self._group.name, without_words(error))
 
 
 class Group:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-WORKERS = ("classifier", "repair-worker", "cpu-fallback")
+WORKERS = ("classifier", "repair-worker", "cpu-fallback", "shadow")
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
 # Its image holds one static program and nothing that could probe it; Prometheus's `up` watches it instead.
@@ -147,8 +147,8 @@ def test_workers_run_the_command_of_their_kind(name: str) -> None:
 
 def test_workers_have_time_to_drain() -> None:
     defaults = WorkerSettings()
-    # The drain; the last commit, service, consumer, producer and broker; the last spans and metrics.
-    longest = defaults.drain_s + 5 * defaults.stop_s + 2 * 5
+    # The drain; the last samples, commit, service, consumer, producer and broker; the last spans and metrics.
+    longest = defaults.drain_s + 6 * defaults.stop_s + 2 * 5
     for name in WORKERS:
         assert seconds(SERVICES[name]["stop_grace_period"]) > longest
 
@@ -192,3 +192,11 @@ def test_variables_that_a_user_may_set_are_documented() -> None:
 def test_every_service_is_documented() -> None:
     for name in SERVICES:
         assert f"`{name}`" in OPERATIONS, f"docs/operations.md does not name the service {name}"
+
+
+def test_findings_outlive_the_container_that_writes_them() -> None:
+    """The file lies in the one volume that a worker has, which the image gives to the workers' user."""
+    store = Path(SERVICES["shadow"]["environment"]["TOKSPLICE_SHADOW_STORE"])
+    assert f"shadow-data:{store.parent}" in SERVICES["shadow"]["volumes"]
+    (made,) = re.findall(r"install --directory --owner=(\d+) .* (/\S+)", (ROOT / "Dockerfile").read_text())
+    assert made == (SERVICES["shadow"]["user"].partition(":")[0], str(store.parent))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 from schemas.codes import Code, Status
@@ -20,8 +21,9 @@ from schemas.limits import INT_MAX
 from schemas.message import Message, Record
 from schemas.reply import Path, Reply, Route
 from schemas.request import Base, Op, Request, Want
+from schemas.sample import DifferenceKind, Finding, Sample, Tier
 from schemas.state import SessionRecord
-from schemas.work import Adopt, Served, Work
+from schemas.work import Adopt, Drop, Served, Work
 
 FOLDER = FilePath(__file__).parent
 
@@ -41,6 +43,34 @@ APPEND = Request(
     op=Op.APPEND,
     base=Base(revision=1, length=11, epoch=4_503_599_627_370_497),
     text=" more",
+)
+
+SAMPLE = Sample(
+    sample_id="9f86d081884c7d659a2feaa0c55ad015",
+    time_ms=1_767_225_600_000,
+    tenant="acme",
+    session_id="agent-7",
+    request_id="turn-2",
+    op=Op.APPEND,
+    fingerprint=FINGERPRINT,
+    tokenizer="qwen3",
+    path=Path.REPAIR,
+    route=Route.A,
+    reason="session_operation",
+    epoch=4_503_599_627_370_497,
+    revision=2,
+    text=b"Hello world more",
+    ids=u32(9707, 1879, 803),
+    offsets=u32(11, 16),
+    restarts=b"\x07",
+    keep_left=2,
+    first_changed=2,
+    same_until=2,
+    certificate="Resumption(back_bytes=11, forward_bytes=0)",
+    engine="native",
+    engine_version="0.1.0",
+    libraries={"tokenizers": "0.23.3"},
+    worker="repair-1",
 )
 
 CASES: dict[str, Record] = {
@@ -202,9 +232,53 @@ CASES: dict[str, Record] = {
         paths={"repair": PathStats(count=100_000, p50_us=900, p99_us=4_000)},
     ),
     "health-not-ready": Health(worker="gpu-1", kind="gpu-worker", time_ms=0, ready=False, detail="no device found"),
+    "health-shadow": Health(
+        worker="shadow-1", kind="shadow", time_ms=1, ready=True, counts={"samples": 20, "reference": 19, "dropped": 1}
+    ),
     "control-all": Control(tokenizer="*", breaker_open=False, sampling=0.01),
     "control-one": Control(tokenizer=FINGERPRINT, breaker_open=True, sampling=1.0),
     "control-none": Control(tokenizer="*", breaker_open=False, sampling=0.0),
+    "drop": Drop(tenant="acme", session_id="agent-7", fingerprint=FINGERPRINT),
+    "drop-special-tokens": Drop(session_id="agent-7", fingerprint="f", add_special_tokens=True),
+    "sample": SAMPLE,
+    "sample-one-off": Sample(
+        sample_id="0" * 32,
+        time_ms=0,
+        request_id="r",
+        op=Op.TEXT,
+        fingerprint=FINGERPRINT,
+        path=Path.CPU,
+        route=Route.D,
+        text=b"",
+        ids=b"",
+        worker="cpu-1",
+    ),
+    "finding": Finding(
+        sample=SAMPLE,
+        tier=Tier.REFERENCE,
+        kind=DifferenceKind.SUBSTITUTED,
+        index=2,
+        answer_id=803,
+        expected_id=804,
+        answer_total=3,
+        expected_total=3,
+        text_bytes=16,
+        time_ms=1_767_225_600_500,
+        worker="shadow-1",
+    ),
+    "finding-redacted": Finding(
+        sample=replace(SAMPLE, text=b"", ids=b"", offsets=None, restarts=None),
+        tier=Tier.ENGINE,
+        kind=DifferenceKind.DROPPED,
+        index=3,
+        expected_id=804,
+        answer_total=3,
+        expected_total=4,
+        redacted=True,
+        text_bytes=16,
+        time_ms=1_767_225_600_500,
+        worker="shadow-1",
+    ),
     "dead-letter": DeadLetter(
         topic="tokenize.requests",
         partition=11,

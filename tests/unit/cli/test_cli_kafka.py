@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from cli_kit import Command
 from kafka_server import KafkaServer
 
 from cli.wiring import SERVICES
+from shadow.faults.switch import CONFIRM_VARIABLE, FAULT_VARIABLE
 from toksplice.registry import Registry
 
 pytestmark = pytest.mark.broker
@@ -86,3 +88,45 @@ def test_a_broker_that_is_not_there_is_one_clear_error(command: Command, registr
     assert done.code == 5
     assert done.err.startswith("toksplice: ")
     assert done.err.count("\n") == 1
+
+
+def test_a_drill_is_found_reported_replayed_and_cleared(
+    command: Command,
+    registry: Registry,
+    kafka: str,
+    processes: list["subprocess.Popen[bytes]"],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every step an operator takes, with workers that have a fault of history planted."""
+    for variable in (FAULT_VARIABLE, CONFIRM_VARIABLE):
+        monkeypatch.setenv(variable, "repair/append/cache_after_long_prefix.collision/tail")
+    up = start("up", "--broker", kafka)
+    processes.append(up)
+    sessions = tmp_path / "sessions.jsonl"
+    talk = [["user", "Hello, " * 100], ["assistant", "Hi"], ["tool", "line\n"], ["assistant", "Done"]]
+    sessions.write_text(json.dumps({"session": "s", "appends": talk}) + "\n")
+    assert command("replay", sessions, "--broker", kafka, "--json", "-").code == 0
+
+    report = {"total": 0, "open_breakers": []}
+    until_s = time.monotonic() + STOP_S
+    # The check is behind the answers; each look waits for the broker.
+    while not (report["total"] and report["open_breakers"]) and time.monotonic() < until_s:
+        done = command("shadow", "report", "--broker", kafka, "--json")
+        assert done.code == 0, done.err
+        report = done.json
+    (finding, *_) = report["findings"]
+    assert report["open_breakers"] == [registry.resolve("gpt2")]
+    assert (finding["tokenizer"], finding["path"], finding["route"]) == ("gpt2", "repair", "A")
+
+    done = command("shadow", "replay", finding["sample_id"], "--broker", kafka, "--json")
+    assert done.code == 1, done.err
+    assert done.json["by"] == "recorded"
+    assert len(done.json["minimal"]["steps"]) == 2
+
+    up.send_signal(signal.SIGTERM)
+    assert up.wait(STOP_S) == 0
+    done = command("shadow", "clear", "gpt2", "--yes", "--broker", kafka, "--json")
+    assert (done.code, [one["tokenizer"] for one in done.json["closed"]]) == (0, ["gpt2"]), done.err
+    assert command("shadow", "report", "--broker", kafka, "--json").json["open_breakers"] == []
+    assert command("shadow", "clear", "gpt2", "--yes", "--broker", kafka).out.strip() == "no breaker was closed"

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from broker_factories import MemoryFactory
 from rich.console import Console
 
-from cli import dlq, top
+from cli import dlq, top, topics
 from cli.dlq import Letter
 from cli.errors import CliError, ExitCode
 from cli.top import Board
@@ -121,6 +122,12 @@ def test_the_board_shows_the_last_heartbeat_of_each_worker() -> None:
     assert [row["worker"] for row in board.as_dicts()] == ["b", "c"]
 
 
+def test_the_board_shows_what_a_ready_worker_has_to_say() -> None:
+    board = Board(lambda: NOW_MS)
+    board.note(b"a", replace(health("a"), detail="DRILL: wrong on purpose").encode())
+    assert "ready DRILL: wrong on purpose" in text_of(board)
+
+
 def test_an_empty_board_says_so() -> None:
     assert "no worker has been heard of" in text_of(Board(lambda: NOW_MS))
 
@@ -175,5 +182,5 @@ def test_places_are_parsed() -> None:
 
 def test_the_memory_broker_has_no_operators() -> None:
     with pytest.raises(CliError) as caught:
-        dlq._remote("memory://")
+        topics.remote("memory://")
     assert caught.value.exit_code is ExitCode.USAGE

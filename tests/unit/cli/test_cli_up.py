@@ -31,7 +31,7 @@ class Up:
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "up", *words],
+            [sys.executable, "-m", "cli.main", "up", "--dashboard", "off", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -157,7 +157,7 @@ async def test_a_lost_or_stale_session_is_mended_with_the_whole_text(code: Code)
         await session.append(" three")
         check(session, fake, "one two three")
     assert fake.ops == ["text", "append", "text", "append"]
-    [resend] = telemetry.metric_points("toksplice.client.resends")
+    [resend] = [point for point in telemetry.metric_points("toksplice.client.resends") if point.value]
     assert dict(resend.attributes or {}) == {"cause": code.status.value}
 
 
@@ -251,7 +251,7 @@ async def test_second_copies_and_strangers_replies_are_dropped() -> None:
             await session.append(text)
         check(session, fake, "abc")
         await client.encode("x", "t")
-    [dropped] = telemetry.metric_points("toksplice.client.dropped_replies")
+    [dropped] = [point for point in telemetry.metric_points("toksplice.client.dropped_replies") if point.value]
     assert dict(dropped.attributes or {}) == {"cause": "unknown"}
     assert dropped.value >= 2 + 3
 

@@ -10,11 +10,12 @@ import pytest
 import consumers.classifier.__main__ as classifier
 import consumers.cpu_fallback.__main__ as cpu_fallback
 import repair_worker.__main__ as repair
+import shadow.__main__ as shadow
 from consumers.classifier.settings import ClassifierSettings
 from pipeline.settings import specs
 from repair_worker.settings import RepairSettings, SnapshotSettings
 
-WORKERS = [classifier, cpu_fallback, repair]
+WORKERS = [classifier, cpu_fallback, repair, shadow]
 
 
 @pytest.mark.parametrize("worker", WORKERS)

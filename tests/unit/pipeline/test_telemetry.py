@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import http.server
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from chassis_kit import ScriptedService, make_worker, read, request, running, started_broker, write
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
 from opentelemetry.sdk.trace import ReadableSpan
+from otlp_sink import METRICS, TRACES, otlp_sink
 
 from pipeline.instruments import DURATION_BUCKETS_S
 from pipeline.ports import Record
+from pipeline.readings import Kind
 from pipeline.settings import TelemetrySettings
 from pipeline.telemetry import SpanKind, Telemetry
 from schemas.codes import Code
 from schemas.reply import Reply
 from schemas.topics import REPAIR, REPLIES, REQUESTS
 
+ROOT = Path(__file__).parents[3]
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
 HEADERS = (
@@ -149,11 +152,20 @@ async def test_durations_fit_their_buckets_and_point_to_their_trace() -> None:
 
 
 def test_a_session_is_a_keyed_hash() -> None:
-    one, two = Telemetry.disabled(), Telemetry.disabled()
+    settings = TelemetrySettings(conversation_key="a key")
+    one, two = Telemetry.disabled(), Telemetry.create(settings, keep_metrics=True)
     assert one.conversation_id("t", "s") == one.conversation_id("t", "s")
     assert one.conversation_id("t", "s") != two.conversation_id("t", "s")
     assert one.conversation_id("t", "s") != one.conversation_id("ts", "")
     assert one.conversation_id("t", "") == ""
+    assert two.conversation_id("t", "s") == Telemetry.create(settings, keep_metrics=True).conversation_id("t", "s")
+    assert one.conversation_id("t", "s") == Telemetry.disabled().conversation_id("t", "s"), "one key a process"
+
+
+def test_a_process_without_a_key_draws_its_own() -> None:
+    code = "from pipeline.telemetry import Telemetry; print(Telemetry.disabled().conversation_id('t', 's'))"
+    hashes = {subprocess.check_output([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)}
+    assert len(hashes) == 2
 
 
 @pytest.mark.parametrize("headers", [HEADERS, (), (("traceparent", b"nonsense"),)])
@@ -175,34 +187,9 @@ async def test_telemetry_that_is_off_starts_nothing_and_passes_traces_on(
     telemetry.shutdown()
 
 
-@contextmanager
-def collector() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """An OTLP/HTTP collector on loopback; yields its address and what each path was sent last."""
-    received: dict[str, bytes] = {}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_request(self, code: object = None, size: object = None) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/", received
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_with_an_endpoint_spans_and_metrics_are_exported() -> None:
-    with collector() as (endpoint, received):
-        settings = TelemetrySettings(otlp_endpoint=endpoint, conversation_key="k")
+    with otlp_sink() as sink:
+        settings = TelemetrySettings(otlp_endpoint=f"{sink.endpoint}/", conversation_key="k")
         telemetry = Telemetry.create(settings, kind="repair-worker", instance="i-1")
         again = Telemetry.create(settings, kind="classifier")
         assert telemetry.conversation_id("t", "s") == again.conversation_id("t", "s")
@@ -210,5 +197,37 @@ def test_with_an_endpoint_spans_and_metrics_are_exported() -> None:
             telemetry.requests.add(1, {"path": "repair"})
         telemetry.shutdown()
         again.shutdown()
-    assert b"toksplice-repair-worker" in received["/v1/traces"]
-    assert b"toksplice.requests" in received["/v1/metrics"]
+    assert b"toksplice-repair-worker" in sink.bodies[TRACES][0]
+    assert b"toksplice.requests" in sink.bodies[METRICS][0]
+
+
+def test_metrics_can_be_kept_without_being_sent() -> None:
+    threads = set(threading.enumerate())
+    telemetry = Telemetry.create(TelemetrySettings(), kind="repair-worker", instance="i-1", keep_metrics=True)
+    assert (telemetry.recording, telemetry.tracing) == (True, False)
+    assert telemetry.points() == []
+    with telemetry.span("work"):
+        telemetry.requests.add(2, {"path": "repair"})
+        telemetry.sessions.set(3)
+        telemetry.request_duration.record(0.003, {"path": "cpu"})
+    requests, sessions, duration = sorted(telemetry.points(), key=lambda point: point.kind)
+    assert (requests.name, requests.kind, requests.value) == ("toksplice.requests", Kind.COUNTER, 2)
+    assert (requests.job, requests.instance) == ("toksplice-repair-worker", "i-1")
+    assert requests.labels == (("path", "repair"),)
+    assert (sessions.kind, sessions.value, sessions.unit) == (Kind.GAUGE, 3, "{session}")
+    assert (duration.kind, duration.bounds, sum(duration.counts)) == (Kind.HISTOGRAM, DURATION_BUCKETS_S, 1)
+    assert duration.counts[DURATION_BUCKETS_S.index(0.005)] == 1
+    assert duration.exemplars == (), "there is no trace that could explain it"
+    assert set(threading.enumerate()) == threads
+    assert telemetry.finished_spans() == ()
+    telemetry.shutdown()
+
+
+async def test_a_worker_reports_zero_before_anything_happened() -> None:
+    telemetry = Telemetry.in_memory()
+    async with started_broker() as broker, running(make_worker(broker, Classifier(), telemetry=telemetry)):
+        points = {point.name: point for point in telemetry.points() if point.kind is Kind.COUNTER}
+    for name in ("need_text", "replays", "rebalances", "retries", "handlers.stuck", "dead_letters"):
+        assert points[f"toksplice.{name}"].value == 0, name
+    assert dict(points["toksplice.dead_letters"].labels) == {"topic": REQUESTS, "code": "internal"}
+    assert dict(points["toksplice.retries"].labels) == {"worker": Classifier.kind}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import weakref
 from collections.abc import Awaitable, Sequence
 
 import pytest
@@ -22,6 +23,7 @@ from chassis_kit import (
 )
 
 from pipeline import runtime
+from pipeline.blocking import BlockingPool
 from pipeline.clock import ManualClock
 from pipeline.context import Context
 from pipeline.control import ControlState
@@ -53,6 +55,27 @@ async def test_a_shutdown_finishes_what_was_fetched_and_closes_in_order() -> Non
         assert max(broker.commits_of()) == 5
         assert service.calls.entries[-1] == "stop"
         assert broker.stops.entries == ["consumer", "producer"]
+
+
+async def test_a_service_that_does_not_drain_gives_back_what_was_fetched() -> None:
+    never = asyncio.Event()
+
+    async def handler(record: Record) -> None:
+        await never.wait()
+
+    async with started_broker() as broker:
+        service = ScriptedService(handler)
+        service.drains = False
+        worker = make_worker(broker, service)
+        async with running(worker) as task:
+            await write(broker, *[b"x"] * 5)
+            await service.begun.holds(1)
+            worker.request_stop()
+            async with asyncio.timeout(GUARD_S):
+                await task
+        assert service.handled.entries == []
+        assert broker.commits_of() == []
+        assert service.calls.entries[-1] == "stop"
 
 
 async def test_a_shutdown_commits_what_the_last_interval_finished() -> None:
@@ -376,21 +399,15 @@ async def test_control_is_known_before_the_first_record() -> None:
     assert seen == [(True, 0.5)]
 
 
+def control_record(key: str, value: bytes | None) -> Record:
+    return Record(topic=CONTROL, partition=0, offset=0, key=key.encode(), value=value, headers=(), timestamp_ms=0)
+
+
 def test_control_of_one_tokenizer_and_of_all() -> None:
     control = ControlState(default_sampling=0.25)
 
     def apply(key: str, value: bytes | None) -> tuple[bool, float]:
-        control.apply(
-            Record(
-                topic=CONTROL,
-                partition=0,
-                offset=0,
-                key=key.encode(),
-                value=value,
-                headers=(),
-                timestamp_ms=0,
-            )
-        )
+        control.apply(control_record(key, value))
         return control.breaker_open("fp"), control.sampling("fp")
 
     assert apply("other", switch("other", breaker_open=True, sampling=1.0)) == (False, 0.25)
@@ -401,6 +418,60 @@ def test_control_of_one_tokenizer_and_of_all() -> None:
     assert apply("fp", switch("fp", breaker_open=False, sampling=0.0)) == (True, 0.0), "all is all"
     assert apply("*", None) == (False, 0.0)
     assert apply("fp", None) == (False, 0.25)
+
+
+def test_a_listener_hears_of_every_breaker_that_is_turned() -> None:
+    control = ControlState(default_sampling=0.25)
+    early: list[str | None] = []
+    late: list[str | None] = []
+    control.on_breaker(early.append)
+
+    def turn(tokenizer: str, *, breaker_open: bool) -> None:
+        control.apply(control_record(tokenizer, switch(tokenizer, breaker_open=breaker_open, sampling=0.5)))
+
+    turn("fp", breaker_open=False)
+    assert early == []
+    turn("fp", breaker_open=True)
+    turn("fp", breaker_open=True)
+    assert early == ["fp"], "one that is open already does not open"
+    turn("*", breaker_open=True)
+    control.on_breaker(late.append)
+    assert late == ["fp", None], "a listener that comes late hears of those that are open"
+    early.clear()
+    turn("fp", breaker_open=False)
+    turn("fp", breaker_open=False)
+    control.apply(control_record("other", None))
+    control.apply(control_record("*", None))
+    assert early == ["fp", None]
+
+
+async def test_the_heartbeat_shows_open_breakers_by_name() -> None:
+    clock, telemetry, service = ManualClock(), Telemetry.in_memory(), ScriptedService()
+    service.answer = ServiceHealth(tokenizers=("f1", "f2"))
+    async with started_broker() as broker:
+        await write(broker, switch("f2", breaker_open=True, sampling=0.5), topic=CONTROL, key=b"f2")
+        async with running(make_worker(broker, service, clock=clock, telemetry=telemetry)):
+            service.ctx.tokenizer_name = {"f1": "one", "f2": "two"}.__getitem__
+            await clock.sleeping(2)
+            clock.advance(60)
+            await clock.sleeping(2)
+            points = telemetry.metric_points("toksplice.breaker.open")
+            shown = {(point.attributes or {})["tokenizer"]: point.value for point in points}  # type: ignore[union-attr]
+            assert {name: shown[name] for name in ("one", "two")} == {"one": 0, "two": 1}
+
+
+async def test_an_idle_thread_keeps_nothing_of_what_it_last_worked_on() -> None:
+    class Large:
+        """Something whose end can be seen."""
+
+    large, gone = Large(), asyncio.Event()
+    weakref.finalize(large, asyncio.get_running_loop().call_soon_threadsafe, gone.set)
+    pool = BlockingPool(1, name="test")
+    await pool.run(lambda one: None, large)
+    del large
+    async with asyncio.timeout(GUARD_S):
+        await gone.wait()
+    pool.close()
 
 
 # The process

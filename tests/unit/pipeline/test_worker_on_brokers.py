@@ -29,6 +29,7 @@ class ByteTokenizer:
     kind = "cpu-fallback"
     topics = (REQUESTS,)
     group = "bytes"
+    drains = True
 
     def __init__(self) -> None:
         self.ctx: Context

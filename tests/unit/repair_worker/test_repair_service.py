@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 from repair_kit import FIRST_EPOCH, Follower, adopt, first_base, repair_bench
-from worker_kit import NOW_MS, TinyRegistry, base_of, ids_of, reference_ids, tiny, work
+from worker_kit import NOW_MS, Bench, TinyRegistry, base_of, ids_of, reference_ids, tiny, work
 
 from pipeline.errors import BrokerOverloadedError, BrokerUnavailableError
-from repair_worker.store import Identity
+from repair_worker.store import Cause, Identity
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
 from schemas.health import Control
@@ -19,7 +20,7 @@ from schemas.reply import Path, Route
 from schemas.request import Base, Op, Want
 from schemas.state import SessionRecord, directory_key
 from schemas.topics import CONTROL, CPU, REPAIR, REPLIES, SESSIONS, partition_for, session_key
-from schemas.work import Adopt, Work
+from schemas.work import Adopt, Drop, Work
 from toksplice import ReferenceFailedError, Session
 from toksplice.engine_session import EngineSession
 
@@ -92,16 +93,74 @@ async def test_a_change_reads_and_copies_nothing_of_the_context(monkeypatch: pyt
         assert again == replace(reply, replayed=True)
 
 
-async def test_an_open_breaker_bars_splicing_and_nothing_else() -> None:
+def switch(it: Bench, tokenizer: str = "", *, breaker_open: bool = True) -> None:
+    """Turn the breaker of the tiny tokenizer, or of `tokenizer`."""
+    control = Control(tokenizer=tokenizer or tiny().fingerprint, breaker_open=breaker_open, sampling=0.0)
+    it.control.apply(it.record(control.encode(), CONTROL))
+
+
+async def test_behind_an_open_breaker_every_answer_is_whole_and_the_reference_s() -> None:
     async with repair_bench() as it:
+        switch(it)
         await it.handle(adopt(TEXT))
-        control = Control(tokenizer=tiny().fingerprint, breaker_open=True, sampling=0.0)
-        it.control.apply(it.record(control.encode(), CONTROL))
-        reply = await Follower(it, TEXT).append("The fox runs on.")
+        client = Follower(it, TEXT)
+        # What the client has may be wrong, so nothing of it may be kept.
+        client.ids = [0] * 5
+        reply = await client.append("The fox runs on.", offsets=True)
         assert (reply.path, reply.route, reply.reason) == (Path.CPU, Route.D, "breaker_open")
+        assert (reply.keep_left, reply.keep_right, reply.first_changed) == (0, 0, 0)
         cut = await it.ask(work("t", Op.TRUNCATE, length=1000, base=base_of(reply)))
-        assert (cut.route, cut.reason) == (Route.D, "breaker_open")
+        assert (cut.route, cut.reason, cut.keep_left) == (Route.D, "breaker_open", 0)
         assert it.count("toksplice.fallbacks", reason="breaker_open") == 2
+
+
+@pytest.mark.parametrize("everything", [False, True])
+async def test_a_breaker_that_opens_ends_the_sessions_of_its_tokenizer(everything: bool, tmp_path: FilePath) -> None:
+    async with repair_bench(snapshot_path=tmp_path / "sessions.sqlite") as it:
+        for session_id, fingerprint in (("s", tiny().fingerprint), ("other", "f" * 64)):
+            await it.handle(adopt(TEXT * 3, session_id=session_id))
+            entry = keeper(it)._store.peek(Identity("", session_id, tiny().fingerprint, False))
+            keeper(it)._store.remove(entry, Cause.LOST)
+            entry.identity = entry.identity._replace(fingerprint=fingerprint)
+            keeper(it).hold(entry)
+        await keeper(it).tidy()
+        assert len(keeper(it)._beginnings) == 1
+        switch(it, "*" if everything else "")
+        assert [entry.identity.session_id for entry in keeper(it)._store] == ([] if everything else ["other"])
+        assert len(keeper(it)._beginnings) == 0
+        # Neither from memory nor from its snapshot does what is in doubt come back.
+        reply = await it.ask(work("a", Op.APPEND, text="x", base=first_base(TEXT)))
+        assert (reply.status, reply.code) == (Status.NEED_TEXT, Code.UNKNOWN_SESSION)
+        assert it.count("toksplice.session.evictions", cause="doubted") == 1 + everything
+        switch(it, "*" if everything else "", breaker_open=False)
+        again = await it.ask(work("b", Op.APPEND, text="x", base=first_base(TEXT)))
+        assert again.code is Code.UNKNOWN_SESSION
+
+
+async def test_snapshots_from_before_a_start_behind_an_open_breaker_are_not_believed(tmp_path: FilePath) -> None:
+    path = tmp_path / "sessions.sqlite"
+    async with repair_bench(snapshot_path=path) as it:
+        await it.handle(adopt(TEXT))
+    control = Control(tokenizer=tiny().fingerprint, breaker_open=True, sampling=0.0)
+    async with repair_bench(snapshot_path=path, switched=control) as it:
+        reply = await it.ask(work("a", Op.APPEND, text="x", base=first_base(TEXT)))
+        assert reply.code is Code.UNKNOWN_SESSION
+
+
+async def test_a_dropped_session_is_asked_for_again(tmp_path: FilePath) -> None:
+    async with repair_bench(snapshot_path=tmp_path / "sessions.sqlite") as it:
+        await it.handle(adopt(TEXT))
+        await keeper(it).tidy()
+        drop = Drop(session_id="s", fingerprint=tiny().fingerprint)
+        await it.handle(drop)
+        await it.handle(drop)
+        assert [sent.value for sent in it.sent(SESSIONS)][-1] is None
+        reply = await it.ask(work("a", Op.APPEND, text="x", base=first_base(TEXT)))
+        assert reply.code is Code.UNKNOWN_SESSION
+
+
+def keeper(it: Bench) -> Any:
+    return it.service._keeper  # type: ignore[attr-defined]
 
 
 class WrongNative:
@@ -121,20 +180,21 @@ class WrongNative:
         return ids
 
 
-async def test_behind_an_open_breaker_the_engine_is_not_believed() -> None:
-    """A session that the engine had wrong is right after its next change, and so is the patch to it."""
+async def test_a_session_that_was_handed_over_behind_a_breaker_does_not_believe_the_engine() -> None:
+    """What the engine has wrong is right after the next change; and when the breaker closes the session begins anew."""
     async with repair_bench() as it:
+        switch(it)
         await it.handle(adopt(TEXT))
         client = Follower(it, TEXT)
-        entry = it.service._keeper._store.peek(Identity("", "s", tiny().fingerprint, False))  # type: ignore[attr-defined]
+        entry = keeper(it)._store.peek(Identity("", "s", tiny().fingerprint, False))
         entry.session._native = WrongNative(entry.session._native)
-        client.ids[WrongNative.AT] = WrongNative.ID
-        control = Control(tokenizer=tiny().fingerprint, breaker_open=True, sampling=0.0)
-        it.control.apply(it.record(control.encode(), CONTROL))
-        reply = await client.append("The fox runs on.")
-        assert (reply.path, reply.route) == (Path.CPU, Route.D)
-        it.control.apply(it.record(replace(control, breaker_open=False).encode(), CONTROL))
-        assert (await client.append(" And on.")).route is Route.C
+        same = await client.send(Op.TEXT, TEXT, text=TEXT)
+        assert (same.path, same.route) == (Path.CPU, Route.D), "the same text again is encoded again"
+        switch(it, breaker_open=False)
+        reply = await it.ask(work("a", Op.APPEND, text="x", base=client.base))
+        assert reply.code is Code.UNKNOWN_SESSION
+        await it.handle(adopt(TEXT))
+        assert (await Follower(it, TEXT).append(" And on.")).route is Route.A
 
 
 @pytest.mark.parametrize("op", [Op.APPEND, Op.TEXT])

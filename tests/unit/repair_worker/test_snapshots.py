@@ -47,7 +47,8 @@ class Desk:
 
     def failures(self) -> dict[str, int]:
         points = self.telemetry.metric_points("toksplice.snapshot.failures")
-        return {str((point.attributes or {})["code"]): point.value for point in points}  # type: ignore[union-attr]
+        counts = {str((point.attributes or {})["code"]): point.value for point in points}  # type: ignore[union-attr]
+        return {code: count for code, count in counts.items() if count}
 
 
 @asynccontextmanager

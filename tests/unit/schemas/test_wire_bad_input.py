@@ -17,7 +17,7 @@ from schemas.limits import INT_MAX, Limits
 from schemas.message import Record
 from schemas.reply import Reply
 from schemas.request import Op, Request
-from schemas.work import Adopt, Work, decode_work_record
+from schemas.work import Adopt, Drop, Work, WorkRecord, decode_work_record
 
 each_message = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
 
@@ -320,9 +320,10 @@ def test_a_work_record_of_an_unknown_kind(kind: object) -> None:
     assert (caught.value.code, caught.value.field) == (Code.BAD_TYPE, "kind")
 
 
-def test_work_and_adopt_are_told_apart() -> None:
-    work, adopt = EXAMPLES[2], EXAMPLES[3]
-    assert decode_work_record(work.encode()) == work
-    assert decode_work_record(adopt.encode()) == adopt
-    assert refusal(Work, adopt.encode()).field == "kind"
-    assert refusal(Adopt, work.encode()).field == "kind"
+def test_the_records_of_a_worker_topic_are_told_apart() -> None:
+    records = [example for example in EXAMPLES if isinstance(example, WorkRecord)]
+    assert {type(record) for record in records} == {Work, Adopt, Drop}
+    for record in records:
+        assert decode_work_record(record.encode()) == record
+        for other in {Work, Adopt, Drop} - {type(record)}:
+            assert refusal(other, record.encode()).field == "kind"

@@ -18,6 +18,7 @@ from schemas.limits import DEFAULT_LIMITS, INT_MAX, Limits
 from schemas.message import Message, Nested, Record
 from schemas.reply import Engine, Reply, Route, clip
 from schemas.request import Op, Request
+from schemas.sample import Finding
 from schemas.work import Served
 
 BIN_MAX = 64  # Long binaries and texts add time, not cases.
@@ -72,6 +73,9 @@ def messages(draw: st.DrawFn, kind: type[Message]) -> Message:
         given_fields |= _mend_request(given_fields)
     if kind is Reply:
         given_fields |= _mend_reply(given_fields)
+    if kind is Finding and given_fields.get("redacted"):
+        bare = dataclasses.replace(given_fields["sample"], text=b"", ids=b"", offsets=None, restarts=None)
+        given_fields["sample"] = bare
     return kind(**given_fields)
 
 
@@ -260,3 +264,13 @@ def test_every_kind_names_a_limit_that_exists() -> None:
 
 def test_a_route_says_which_engine_ran() -> None:
     assert [route.engine for route in Route] == [Engine.NATIVE, Engine.NATIVE, Engine.REFERENCE, Engine.REFERENCE]
+
+
+@pytest.mark.parametrize("kept", [{"text": b"x"}, {"ids": bytes(4)}, {"offsets": bytes(8)}, {"restarts": b"\x01"}])
+def test_a_redacted_finding_holds_no_text(kept: dict[str, bytes]) -> None:
+    (finding,) = (example for example in EXAMPLES if isinstance(example, Finding))
+    bare = dataclasses.replace(finding.sample, text=b"", ids=b"", offsets=None, restarts=None)
+    assert dataclasses.replace(finding, sample=bare, redacted=True).encode()
+    leaking = dataclasses.replace(finding, sample=dataclasses.replace(bare, **kept), redacted=True)
+    with pytest.raises(ProtocolError, match="redacted"):
+        leaking.encode()

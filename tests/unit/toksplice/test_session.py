@@ -20,6 +20,8 @@ from toksplice import (
     load,
 )
 from toksplice import snapshot as snapshots
+from toksplice.reference import Encoded
+from toksplice.reference_session import ReferenceSession
 
 PROSE = "The quick brown fox jumps over 12 lazy dogs.\ndef f(x):\n    return x + 1\n" * 80
 
@@ -165,6 +167,57 @@ def test_special_tokens_at_the_end_are_kept_on_the_right() -> None:
     patch = session.append(" return")
     assert patch.keep_right == 1
     assert_exact(session, tokenizer)
+
+
+def test_a_fork_copies_nothing_until_one_of_the_two_changes(qwen: Tokenizer) -> None:
+    session = qwen.session(PROSE)
+    fork = session.fork()
+    assert np.shares_memory(fork.ids, session.ids)
+    expected, text = session.ids.copy(), session.text
+    session.append(" in the original")
+    session.splice(100, 110, "é, in the middle")
+    assert not np.shares_memory(fork.ids, session.ids)
+    assert np.array_equal(fork.ids, expected)
+    assert fork.text == text
+    assert_exact(session, qwen)
+    memory = session.ids
+    session.append("!")
+    assert np.shares_memory(memory, session.ids), "a session that shares nothing is changed in place"
+
+
+@pytest.mark.parametrize("force_full", [False, True])
+def test_of_many_forks_each_goes_its_own_way(qwen: Tokenizer, force_full: bool) -> None:
+    session = qwen.session(PROSE)
+    forks = [session.fork() for _ in range(3)]
+    forks.append(forks[0].fork())
+    for number, one in enumerate([*forks, session]):
+        one.splice(number * 50, number * 50 + 9, f"fork {number}", force_full=force_full)
+        for each in (*forks, session):
+            assert_exact(each, qwen)
+    assert len({each.text for each in (*forks, session)}) == 5
+
+
+def test_a_fork_that_is_gone_costs_no_copy(qwen: Tokenizer) -> None:
+    session = qwen.session(PROSE)
+    session.append("x")
+    fork = session.fork()
+    memory = session.ids
+    del fork
+    session.append("!")
+    assert np.shares_memory(memory, session.ids)
+
+
+def test_the_same_text_again_by_force_corrects_wrong_tokens(qwen: Tokenizer) -> None:
+    right = qwen.session(PROSE)
+    spans = right.offsets()
+    wrong = right.ids.copy()
+    wrong[3] = 7
+    session = ReferenceSession(qwen, PROSE.encode(), Encoded(wrong, spans[:, 0], spans[:, 1]), add_special_tokens=False)
+    assert session.update(PROSE).reason == "unchanged"
+    assert not np.array_equal(session.ids, right.ids)
+    patch = session.update(PROSE, force_full=True)
+    assert (patch.route, patch.keep_left, len(patch.ids)) == ("D", 3, 1)
+    assert np.array_equal(session.ids, right.ids)
 
 
 def test_fork_is_independent(qwen: Tokenizer) -> None:

@@ -1,0 +1,1 @@
+"""Faults on purpose, for drills and tests: wrong answers that the shadow check has to find."""

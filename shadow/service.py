@@ -1,0 +1,217 @@
+"""The consumer of tokenize.shadow: each sampled answer is encoded again and compared.
+
+Two tiers judge. The reference is the one that counts; it runs in processes of its own, within a budget of processor
+time. What the budget does not pay for, the engine's own encoding of the whole text judges, at a hundredth of the
+cost: it finds every fault of history, cache, splice and answer, and is blind to what the engine gets wrong on a fresh
+text too. It has a small budget of its own, so that it can never starve the reference. Whatever neither can pay for is
+dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Final, Protocol
+
+from pipeline.context import Context
+from pipeline.ports import Record
+from pipeline.service import ServiceHealth
+from pipeline.topology import SHADOW_GROUP
+from schemas.codes import Code
+from schemas.errors import ProtocolError
+from schemas.sample import DifferenceKind, Sample, Tier
+from schemas.topics import SHADOW
+from shadow.alarm import Alarm
+from shadow.budget import CpuBudget
+from shadow.compare import Difference
+from shadow.judge import Question, judge
+from shadow.judges import JudgeFailedError, Judges
+from shadow.settings import ShadowSettings, TextPolicy
+from shadow.store import QuarantineStore
+from toksplice import Tokenizer, TokSpliceError
+
+ENGINE_SHARE: Final = 0.2
+"""The engine's part of the processor time."""
+COVERAGE_SAMPLES: Final = 1000
+"""Latest samples that the coverage is taken over."""
+
+BUDGET: Final = "budget"
+UNKNOWN_TOKENIZER: Final = "unknown_tokenizer"
+
+_log = logging.getLogger(__name__)
+
+
+class TokenizerFiles(Protocol):
+    """Where tokenizers come from; `toksplice.registry.Registry` is one. `get` may block for seconds."""
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def resolve(self, name_or_fingerprint: str) -> str: ...
+
+    def name_of(self, fingerprint_hex: str) -> str: ...
+
+    def path(self, name_or_fingerprint: str) -> Path: ...
+
+    def get(self, fingerprint_hex: str) -> Tokenizer: ...
+
+
+class ShadowService:
+    """Checks sampled answers. Keeps nothing between records but the findings."""
+
+    kind = "shadow"
+    topics: tuple[str, ...] = (SHADOW,)
+    group = SHADOW_GROUP
+    drains = False
+
+    def __init__(
+        self,
+        tokenizers: TokenizerFiles,
+        settings: ShadowSettings | None = None,
+        *,
+        store_path: str | os.PathLike[str],
+    ) -> None:
+        self._tokenizers = tokenizers
+        self._settings = settings or ShadowSettings()
+        self._store = QuarantineStore(store_path, self._settings.store())
+        self._counts: Counter[str] = Counter()
+        self._covered: deque[bool] = deque(maxlen=COVERAGE_SAMPLES)
+        self._fingerprints: tuple[str, ...] = ()
+        self._ctx: Context
+        self._alarm: Alarm
+        self._reference_budget: CpuBudget
+        self._engine_budget: CpuBudget
+        self.judges: Judges
+
+    async def start(self, ctx: Context) -> None:
+        self._ctx = ctx
+        for reason in (BUDGET, UNKNOWN_TOKENIZER):
+            ctx.telemetry.shadow_dropped.add(0, {"reason": reason})
+        ctx.tokenizer_name = self._tokenizers.name_of
+        settings = self._settings
+        self._alarm = Alarm(ctx, self._store, TextPolicy(settings.text_policy))
+        monotonic_s, cores = ctx.clock.monotonic_s, settings.cpu_share
+        self._reference_budget = CpuBudget(cores * (1 - ENGINE_SHARE), settings.cpu_burst_s, monotonic_s)
+        self._engine_budget = CpuBudget(cores * ENGINE_SHARE, settings.cpu_burst_s, monotonic_s)
+        self.judges = Judges(ctx.clock, processes=settings.processes, limit_s=settings.check_limit_s)
+        self._fingerprints = await ctx.run_blocking(_fingerprints, self._tokenizers)
+
+    async def stop(self) -> None:
+        await self.judges.stop()
+        await self._store.close()
+
+    async def partitions_assigned(self, partitions: frozenset[int]) -> None:
+        """No state a partition."""
+
+    async def partitions_lost(self, partitions: frozenset[int]) -> None:
+        """No state a partition."""
+
+    def health(self) -> ServiceHealth:
+        return ServiceHealth(tokenizers=self._fingerprints, detail=self._store.problem, counts=self._counts)
+
+    async def handle(self, record: Record) -> Awaitable[None] | None:
+        if record.value is None:
+            raise ProtocolError(Code.MALFORMED, "a record of this topic needs a value")
+        sample = await self._ctx.run_blocking(Sample.decode, record.value, self._ctx.limits)
+        age_ms = self._ctx.clock.now_ms() - sample.time_ms
+        self._ctx.telemetry.shadow_lag.set(max(0, age_ms) / 1_000)
+        self._counts["samples"] += 1
+        tier = await self._check(sample)
+        self._covered.append(tier is Tier.REFERENCE)
+        self._ctx.telemetry.shadow_coverage.set(sum(self._covered) / len(self._covered))
+        return None
+
+    async def _check(self, sample: Sample) -> Tier | None:
+        """Judge a sample and act on it; returns what judged it, None when nothing did."""
+        try:
+            path = await self._ctx.run_blocking(self._tokenizers.path, sample.fingerprint)
+        except TokSpliceError:
+            self._drop(UNKNOWN_TOKENIZER)
+            return None
+        question = Question.of(sample)
+        for tier in Tier:
+            try:
+                if tier is Tier.REFERENCE:
+                    judged = await self._by_reference(sample.fingerprint, path, question)
+                else:
+                    judged = await self._by_engine(sample.fingerprint, question)
+            except JudgeFailedError as error:
+                _log.warning("a sample was not judged by the %s: %s", tier.value, error.code)
+                self._count(sample, tier, "failed")
+                return None
+            if judged is None:
+                continue
+            (difference,) = judged
+            if difference is None and tier is Tier.REFERENCE and question.restarts is not None:
+                await self._check_restarts(sample, question)
+            if difference is not None:
+                await self._alarm.raise_for(sample, tier, difference)
+            self._count(sample, tier, "equal" if difference is None else "different")
+            return tier
+        self._drop(BUDGET)
+        return None
+
+    async def _by_reference(self, fingerprint: str, path: Path, question: Question) -> tuple[Difference | None] | None:
+        """The reference's judgement; None when the budget does not pay for it. Raises JudgeFailedError."""
+        budget = self._reference_budget
+        if budget.is_spent():
+            return None
+        async with self.judges.one() as one:
+            if budget.is_spent():  # by those that this one waited for
+                return None
+            verdict = await one.ask(fingerprint, path, question)
+        budget.charge(verdict.cpu_s)
+        return (verdict.difference,)
+
+    async def _by_engine(self, fingerprint: str, question: Question) -> tuple[Difference | None] | None:
+        """The engine's judgement; None when the budget does not pay for it, or no engine serves the tokenizer."""
+        if self._engine_budget.is_spent():
+            return None
+        try:
+            tokenizer = await self._ctx.run_blocking(self._tokenizers.get, fingerprint)
+            if tokenizer.native is None:
+                return None
+            difference, cpu_s = await self._ctx.run_blocking(_judge_by_engine, tokenizer, question)
+        except (TokSpliceError, UnicodeDecodeError) as error:
+            raise JudgeFailedError(getattr(error, "code", "failed")) from None
+        self._engine_budget.charge(cpu_s)
+        return (difference,)
+
+    async def _check_restarts(self, sample: Sample, question: Question) -> None:
+        """Have the engine judge what the reference knows nothing of; as far as the engine's budget goes."""
+        try:
+            (difference,) = await self._by_engine(sample.fingerprint, question) or (None,)
+        except JudgeFailedError as error:
+            _log.warning("the restart places of a sample were not judged: %s", error.code)
+            return
+        if difference is not None:
+            await self._alarm.raise_for(sample, Tier.ENGINE, difference)
+            self._count(sample, Tier.ENGINE, "different")
+
+    def _count(self, sample: Sample, tier: Tier, result: str) -> None:
+        attributes = {"tokenizer": sample.tokenizer, "path": sample.path.value, "tier": tier.value, "result": result}
+        self._ctx.telemetry.shadow_checked.add(1, attributes)
+        self._counts["failed" if result == "failed" else tier.value] += 1
+        self._counts["different"] += result == "different"
+        # What was checked and never found wrong is 0, not unknown; the first fault is then an increase.
+        where = {"tokenizer": sample.tokenizer, "path": sample.path.value, "route": sample.route.value}
+        for kind in DifferenceKind:
+            self._ctx.telemetry.shadow_mismatches.add(0, {**where, "kind": kind.value})
+
+    def _drop(self, reason: str) -> None:
+        self._ctx.telemetry.shadow_dropped.add(1, {"reason": reason})
+        self._counts["dropped"] += 1
+
+
+def _judge_by_engine(tokenizer: Tokenizer, question: Question) -> tuple[Difference | None, float]:
+    """The engine's judgement and the processor seconds of this thread."""
+    started_s = time.thread_time()
+    difference = judge(tokenizer, question, engine=True)
+    return difference, time.thread_time() - started_s
+
+
+def _fingerprints(tokenizers: TokenizerFiles) -> tuple[str, ...]:
+    return tuple(sorted({tokenizers.resolve(name) for name in tokenizers.names()}))

@@ -1,0 +1,145 @@
+"""The judge processes: verdicts, deaths, hangs and nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from families import family, tokenizer_json
+from shadow_kit import GUARD_S, WRONG, sample, with_wrong_id
+
+from pipeline.clock import ManualClock
+from schemas.sample import DifferenceKind
+from shadow.judge import Question
+from shadow.judge_process import LOADED_MAX, Tokenizers
+from shadow.judges import Judge, JudgeFailedError, Judges, Verdict
+from toksplice import TokenizerError
+
+RIGHT, WRONG_ONE = Question.of(sample()), Question.of(with_wrong_id())
+HANGS = (sys.executable, "-c", "import sys; sys.stdin.buffer.read()")
+SPEAKS_NONSENSE = (sys.executable, "-c", "print('nonsense that is longer than a header', flush=True); input()")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("judges") / "tokenizer.json"
+    file.write_bytes(tokenizer_json("qwen"))
+    return file
+
+
+@pytest.fixture
+async def judge() -> AsyncIterator[Judge]:
+    one = Judge(ManualClock(), limit_s=60)
+    yield one
+    await one.stop()
+
+
+async def ask(judge: Judge, path: Path, question: Question = RIGHT) -> Verdict:
+    async with asyncio.timeout(GUARD_S):
+        return await judge.ask(family("qwen").fingerprint, path, question)
+
+
+async def test_it_judges_and_says_what_it_cost(judge: Judge, path: Path) -> None:
+    assert judge.pid is None, "no process before the first question"
+    right = await ask(judge, path)
+    assert right.difference is None
+    assert right.cpu_s > 0
+    first = judge.pid
+    wrong = await ask(judge, path, WRONG_ONE)
+    assert wrong.difference is not None
+    assert (wrong.difference.kind, wrong.difference.index) == (DifferenceKind.SUBSTITUTED, 3)
+    assert wrong.difference.answer_id == WRONG
+    assert judge.pid == first
+
+
+async def test_a_process_that_is_killed_is_replaced(judge: Judge, path: Path) -> None:
+    await ask(judge, path)
+    first = judge.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(JudgeFailedError) as caught:
+        await ask(judge, path)
+    assert caught.value.code == "died"
+    assert (await ask(judge, path)).difference is None
+    assert judge.pid not in (None, first)
+
+
+async def test_a_process_that_hangs_is_killed_when_its_time_is_over() -> None:
+    clock = ManualClock()
+    judge = Judge(clock, limit_s=60, command=HANGS)
+    asking = asyncio.create_task(ask(judge, Path("x")))
+    await clock.sleeping(1)
+    clock.advance(59)
+    await asyncio.sleep(0)
+    assert not asking.done()
+    clock.advance(1)
+    with pytest.raises(JudgeFailedError) as caught:
+        await asking
+    assert caught.value.code == "timed_out"
+    assert judge.pid is None
+
+
+async def test_what_speaks_nonsense_or_cannot_be_started_has_died() -> None:
+    for command in (SPEAKS_NONSENSE, ("/no/such/program",)):
+        judge = Judge(ManualClock(), limit_s=60, command=command)
+        with pytest.raises(JudgeFailedError) as caught:
+            await ask(judge, Path("x"))
+        assert caught.value.code == "died"
+        assert judge.pid is None
+
+
+async def test_a_question_that_is_given_up_takes_its_process_along(judge: Judge, path: Path) -> None:
+    """Or the next question would get its verdict."""
+    await ask(judge, path)
+    first = judge.pid
+    asking = asyncio.create_task(ask(judge, path, WRONG_ONE))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert judge.pid is None
+    assert (await ask(judge, path)).difference is None
+    assert judge.pid != first
+
+
+async def test_a_file_that_is_gone_or_another_one_is_no_verdict(judge: Judge, path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    await asyncio.to_thread(other.write_bytes, tokenizer_json("gpt2"))
+    for wrong in (other, tmp_path / "absent.json"):
+        with pytest.raises(JudgeFailedError) as caught:
+            await ask(judge, wrong)
+        assert caught.value.code == TokenizerError.code
+    assert (await ask(judge, path)).difference is None
+
+
+async def test_text_that_is_no_text_is_no_verdict(judge: Judge, path: Path) -> None:
+    with pytest.raises(JudgeFailedError) as caught:
+        await ask(judge, path, replace(RIGHT, text=b"\xff"))
+    assert caught.value.code == "failed"
+
+
+async def test_whoever_finds_none_free_waits(path: Path) -> None:
+    judges = Judges(ManualClock(), processes=2, limit_s=60)
+    async with judges.one() as one, judges.one() as two:
+        assert one is not two
+        third = asyncio.create_task(judges.one().__aenter__())
+        await asyncio.sleep(0)
+        assert not third.done()
+    assert await third in (one, two)
+    await judges.stop()
+
+
+def test_the_number_of_loaded_tokenizers_is_bounded(tmp_path: Path) -> None:
+    tokenizers = Tokenizers()
+    for name in ("qwen", "gpt2", "llama3", "o200k", "deepseek")[: LOADED_MAX + 1]:
+        file = tmp_path / f"{name}.json"
+        file.write_bytes(tokenizer_json(name))
+        assert tokenizers.get(family(name).fingerprint, str(file)).native is None
+    assert len(tokenizers._loaded) == LOADED_MAX
+    assert family("qwen").fingerprint not in tokenizers._loaded
