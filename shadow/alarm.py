@@ -53,15 +53,16 @@ class Alarm:
         )
 
     def _tell(self, sample: Sample, tier: Tier, difference: Difference) -> None:
-        """A log line, and an event on the span of the check, which is in the trace of the answer."""
+        """A log line, and an event on the span of the check, which is in the trace of the answer. Neither has an id in
+        it: ids are text to whoever has the vocabulary."""
         _log.error(
-            "WRONG ANSWER by tokenizer %s, path %s, route %s, found by the %s: %s, %s; sample %s of worker %s",
+            "WRONG ANSWER by tokenizer %s, path %s, route %s, found by the %s: %s at token %d; sample %s of worker %s",
             sample.tokenizer or sample.fingerprint[:12],
             sample.path.value,
             sample.route.value,
             tier.value,
             difference.kind.value,
-            difference,
+            difference.index,
             sample.sample_id,
             sample.worker,
         )

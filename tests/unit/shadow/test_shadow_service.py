@@ -93,7 +93,7 @@ async def test_a_wrong_answer_has_every_consequence(tmp_path: Path, caplog: pyte
         assert (found.index, found.answer_id, found.worker, found.redacted) == (3, WRONG, "worker-1", False)
         assert await service._store.get("sample-1") == found
         (record,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
-        assert "sample-1" in record.getMessage()
+        assert "substituted at token 3; sample sample-1" in record.getMessage()
         assert PLANTED not in record.getMessage()
         (span,) = (span for span in it.telemetry.finished_spans() if span.name == "process")
         (event,) = span.events
