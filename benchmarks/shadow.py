@@ -177,7 +177,7 @@ async def _cost(stack: Stack, corpus: str, pairs: int, requests: int) -> dict[st
     }
 
 
-async def _edits(stack: Stack, count: int) -> dict[str, Any]:
+async def _edits(stack: Stack, count: int, seed: int) -> dict[str, Any]:
     await stack.sample(1.0)
     before, started_s = stack.shadow.checked(), time.perf_counter()
     earlier = before.get("samples", 0)
@@ -185,8 +185,8 @@ async def _edits(stack: Stack, count: int) -> dict[str, Any]:
 
     async def lane(number: int) -> None:
         nonlocal done
-        rng = random.Random(number)
-        adversary = Adversary(f"shadow/{number}", Stock("shadow"))
+        rng = random.Random(f"{seed}/{number}")
+        adversary = Adversary(f"shadow/{seed}/{number}", Stock("shadow"))
         session = await stack.session(f"edits-{number}", adversary.text(1_000))
         while done < count:
             done += 1
@@ -208,7 +208,13 @@ async def _edits(stack: Stack, count: int) -> dict[str, Any]:
     await stack.all_checked()
     counts = {name: number - before.get(name, 0) for name, number in stack.shadow.checked().items()}
     seconds = time.perf_counter() - started_s
-    return {"edits": done, "per_second": round(done / seconds, 1), "chars": list(EDIT_CHARS), "checked": counts}
+    return {
+        "edits": done,
+        "seed": seed,
+        "per_second": round(done / seconds, 1),
+        "chars": list(EDIT_CHARS),
+        "checked": counts,
+    }
 
 
 def main() -> int:
@@ -246,7 +252,7 @@ async def _measure(
     async with running(broker, workers, settings), Client(broker, settings.partitions) as client:
         stack = Stack(broker, workers, shadow, client, entry)
         if edits:
-            results.edits = await _edits(stack, edits)
+            results.edits = await _edits(stack, edits, options.seed)
         else:
             results.cost = await _cost(stack, _corpus(), options.pairs, options.requests)
 
@@ -262,6 +268,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=20, metavar="N", help="of the cost (default 20); 0 leaves it out")
     parser.add_argument("--requests", type=positive, default=1_000, metavar="N", help="in each half of a pair")
     parser.add_argument("--edits", type=int, default=0, metavar="N", help="edits to check, all of them (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the edits (default 0)")
     parser.add_argument("--processes", type=positive, default=1, metavar="N", help="of the reference, for the edits")
     parser.add_argument("--store", default="quarantine.sqlite", metavar="FILE", help="where wrong answers are kept")
     parser.add_argument("--json", default="-", metavar="OUT", help="write the numbers to a file instead of stdout")
