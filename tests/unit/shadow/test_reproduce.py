@@ -76,8 +76,13 @@ def test_it_is_the_client_s_ids_that_are_judged() -> None:
 
     class WrongPatches(EngineSession):
         def splice(self, start: int, end: int, text: str, *, force_full: bool = False) -> Patch:
-            patch = super().splice(start, end, text, force_full=force_full)
-            return replace(patch, keep_left=patch.keep_left - 1, total=patch.total - 1)
+            return wrong(super().splice(start, end, text, force_full=force_full))
+
+        def update(self, text: str, *, force_full: bool = False) -> Patch:
+            return wrong(super().update(text, force_full=force_full))
+
+    def wrong(patch: Patch) -> Patch:
+        return replace(patch, keep_left=patch.keep_left - 1, total=patch.total - 1)
 
     def subject(text: str, *, add_special_tokens: bool) -> Session:
         session = family("qwen").session(text)
