@@ -172,7 +172,7 @@ async def _cost(stack: Stack, corpus: str, pairs: int, requests: int) -> dict[st
         "p99_us_off": round(statistics.median(found[0.0])),
         "p99_us_on": round(statistics.median(found[RATE])),
         "ratio": round(statistics.median(ratios), 3),
-        "coverage": round(counts["reference"] / max(1, counts["samples"]), 3),
+        "coverage": round(counts.get("reference", 0) / max(1, counts["samples"]), 3),
         "checked": counts,
     }
 
@@ -225,7 +225,7 @@ def main() -> int:
     results = Results({"processor": processor(), "tokenizer": entry.name})
     parts = []
     if options.pairs:
-        parts.append((ShadowSettings(), 0))
+        parts.append((ShadowSettings(cpu_share=options.cores), 0))
     if options.edits:
         parts.append((ShadowSettings(cpu_share=CHECK_EVERYTHING, processes=options.processes), options.edits))
     for shadow_settings, edits in parts:
@@ -268,6 +268,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=20, metavar="N", help="of the cost (default 20); 0 leaves it out")
     parser.add_argument("--requests", type=positive, default=1_000, metavar="N", help="in each half of a pair")
     parser.add_argument("--edits", type=int, default=0, metavar="N", help="edits to check, all of them (default 0)")
+    parser.add_argument("--cores", type=float, default=0.5, metavar="N", help="for checking, in the cost (default 0.5)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the edits (default 0)")
     parser.add_argument("--processes", type=positive, default=1, metavar="N", help="of the reference, for the edits")
     parser.add_argument("--store", default="quarantine.sqlite", metavar="FILE", help="where wrong answers are kept")

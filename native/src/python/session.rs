@@ -62,8 +62,7 @@ impl NativeSession {
 
     /// The ids of tokens [start, end), u32.
     fn ids<'py>(&self, py: Python<'py>, start: usize, end: usize) -> Bound<'py, PyArray1<u32>> {
-        let ids: Vec<u32> = self.session.ids_from(start).take(end.saturating_sub(start)).collect();
-        ids.into_pyarray(py)
+        self.session.ids(start, end).into_pyarray(py)
     }
 
     /// The spans of tokens [start, end), u32 of shape (tokens, 2).

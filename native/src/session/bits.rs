@@ -106,6 +106,13 @@ impl Bits {
         Some(at * 64 + 63 - word.leading_zeros() as usize)
     }
 
+    /// Eight bits a byte, the first one lowest; zeros behind the last.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(self.len.div_ceil(8));
+        bytes
+    }
+
     pub fn shrink(&mut self) {
         self.words.shrink_to_fit();
     }

@@ -14,6 +14,7 @@ use crate::engine::{Engine, Workspace};
 use crate::interrupt::Interrupted;
 use crate::scan::reach::FAR;
 use crate::scan::{utf8, Outcome, Window};
+use bits::Bits;
 use builder::{Builder, Built, Resync};
 use chunk::Chunk;
 use cursor::{Cursor, Place};
@@ -89,13 +90,23 @@ impl Session {
 
     /// Where a scan may restart: a bit for each token, that of the first one lowest; zeros behind the last.
     pub fn restarts(&self) -> Vec<u8> {
-        let mut packed = vec![0; self.tokens.div_ceil(8)];
-        let chunks = self.entries.iter().map(|entry| &entry.chunk.restarts);
-        let bits = chunks.flat_map(|restarts| (0..restarts.count()).map(|token| restarts.get(token)));
-        for (token, _) in bits.enumerate().filter(|&(_, may)| may) {
-            packed[token / 8] |= 1 << (token % 8);
+        let mut all = Bits::with_room(self.tokens);
+        for entry in &self.entries {
+            all.extend(&entry.chunk.restarts, 0);
         }
-        packed
+        all.to_bytes()
+    }
+
+    /// The ids of tokens [start, end).
+    pub fn ids(&self, start: usize, end: usize) -> Vec<u32> {
+        let mut ids = Vec::with_capacity(end.saturating_sub(start));
+        let first = self.entries.partition_point(|entry| entry.token <= start).saturating_sub(1);
+        for entry in self.entries.iter().skip(first).take_while(|entry| entry.token < end) {
+            let chunk = &entry.chunk.ids;
+            let to = chunk.len().min(end - entry.token);
+            ids.extend_from_slice(&chunk[start.saturating_sub(entry.token).min(to)..to]);
+        }
+        ids
     }
 
     pub fn entries(&self) -> &[Entry] {

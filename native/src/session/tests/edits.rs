@@ -100,12 +100,16 @@ fn read(engine: &Engine, session: &Session) -> Reading {
         token += chunk.ids.len();
     }
     assert_eq!((session.bytes(), session.tokens()), (byte, token));
+    let ids: Vec<u32> = session.ids_from(0).collect();
+    for (start, end) in [(0, token), (token / 3, token / 2), (token / 2, token / 2), (token, token + 1)] {
+        assert_eq!(session.ids(start, end), ids[start..end.min(token)]);
+    }
     let packed = session.restarts();
     assert_eq!(packed.len(), token.div_ceil(8));
     assert!((0..8 * packed.len()).all(|at| (packed[at / 8] >> (at % 8) & 1 == 1) == (at < token && restarts[at])));
     Reading {
         text: String::from_utf8(bytes).expect("chunks are cut at character boundaries"),
-        ids: session.ids_from(0).collect(),
+        ids,
         spans: session.spans(engine, 0, session.tokens()),
         restarts,
     }
