@@ -1,6 +1,6 @@
 """Whether a sampled answer is right: one question, one verdict, whoever encodes the text again.
 
-Blocking, and without a broker: the reference's judge runs it in a process of its own, the engine's in a thread.
+Blocking, and without a broker: judge processes run it (`shadow.judge_process`).
 """
 
 from __future__ import annotations

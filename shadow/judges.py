@@ -14,11 +14,18 @@ from typing import Any, Final
 
 from pipeline.clock import Clock
 from pipeline.waiting import within
+from schemas.sample import Tier
 from shadow import frames
 from shadow.compare import Difference
 from shadow.judge import Question
 
-COMMAND: Final = (sys.executable, "-m", "shadow.judge_process")
+
+def command(tier: Tier) -> tuple[str, ...]:
+    """What starts a process that judges by the reference, or by the engine."""
+    return (sys.executable, "-m", "shadow.judge_process", tier.value)
+
+
+REFERENCE: Final = command(Tier.REFERENCE)
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +49,7 @@ class Verdict:
 class Judge:
     """One process. One question at a time."""
 
-    def __init__(self, clock: Clock, limit_s: float, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, clock: Clock, limit_s: float, command: Sequence[str] = REFERENCE) -> None:
         self._clock = clock
         self._limit_s = limit_s
         self._command = command
@@ -110,7 +117,7 @@ async def _exchange(process: asyncio.subprocess.Process, message: dict[str, Any]
 class Judges:
     """A bounded number of judges; whoever finds none free waits."""
 
-    def __init__(self, clock: Clock, *, processes: int, limit_s: float, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, clock: Clock, *, processes: int, limit_s: float, command: Sequence[str] = REFERENCE) -> None:
         self.all = tuple(Judge(clock, limit_s, command) for _ in range(processes))
         self._free: asyncio.Queue[Judge] = asyncio.Queue()
         for judge in self.all:

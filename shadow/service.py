@@ -1,9 +1,9 @@
 """The consumer of tokenize.shadow: each sampled answer is encoded again and compared.
 
-Two tiers judge. The reference is the one that counts; it runs in processes of its own, within a budget of processor
-time. What the budget does not pay for, the engine's own encoding of the whole text judges, at a hundredth of the
+Two tiers judge, each in processes of its own and within a budget of processor time. The reference is the one that
+counts. What the budget does not pay for, the engine's own encoding of the whole text judges, at a hundredth of the
 cost: it finds every fault of history, cache, splice and answer, and is blind to what the engine gets wrong on a fresh
-text too. It has a small budget of its own, so that it can never starve the reference. Whatever neither can pay for is
+text too. Its budget is small, so that it can never starve the reference. Whatever neither can pay for is
 dropped and counted.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import Counter, deque
 from collections.abc import Awaitable
 from pathlib import Path
@@ -28,14 +27,17 @@ from schemas.topics import SHADOW
 from shadow.alarm import Alarm
 from shadow.budget import CpuBudget
 from shadow.compare import Difference
-from shadow.judge import Question, judge
-from shadow.judges import JudgeFailedError, Judges
+from shadow.judge import Question
+from shadow.judge_process import NO_ENGINE
+from shadow.judges import JudgeFailedError, Judges, command
 from shadow.settings import ShadowSettings, TextPolicy
 from shadow.store import QuarantineStore
-from toksplice import Tokenizer, TokSpliceError
+from toksplice import TokSpliceError
 
 ENGINE_SHARE: Final = 0.2
 """The engine's part of the processor time."""
+ENGINE_PROCESSES: Final = 1
+"""Enough for a tier that is a hundred times as fast."""
 COVERAGE_SAMPLES: Final = 1000
 """Latest samples that the coverage is taken over."""
 
@@ -46,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class TokenizerFiles(Protocol):
-    """Where tokenizers come from; `toksplice.registry.Registry` is one. `get` may block for seconds."""
+    """Where tokenizers come from; `toksplice.registry.Registry` is one."""
 
     def names(self) -> tuple[str, ...]: ...
 
@@ -55,8 +57,6 @@ class TokenizerFiles(Protocol):
     def name_of(self, fingerprint_hex: str) -> str: ...
 
     def path(self, name_or_fingerprint: str) -> Path: ...
-
-    def get(self, fingerprint_hex: str) -> Tokenizer: ...
 
 
 class ShadowService:
@@ -82,9 +82,8 @@ class ShadowService:
         self._fingerprints: tuple[str, ...] = ()
         self._ctx: Context
         self._alarm: Alarm
-        self._reference_budget: CpuBudget
-        self._engine_budget: CpuBudget
-        self.judges: Judges
+        self._budgets: dict[Tier, CpuBudget] = {}
+        self.judges: dict[Tier, Judges] = {}
 
     async def start(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -94,13 +93,18 @@ class ShadowService:
         settings = self._settings
         self._alarm = Alarm(ctx, self._store, TextPolicy(settings.text_policy))
         monotonic_s, cores = ctx.clock.monotonic_s, settings.cpu_share
-        self._reference_budget = CpuBudget(cores * (1 - ENGINE_SHARE), settings.cpu_burst_s, monotonic_s)
-        self._engine_budget = CpuBudget(cores * ENGINE_SHARE, settings.cpu_burst_s, monotonic_s)
-        self.judges = Judges(ctx.clock, processes=settings.processes, limit_s=settings.check_limit_s)
+        shares = {Tier.REFERENCE: 1 - ENGINE_SHARE, Tier.ENGINE: ENGINE_SHARE}
+        processes = {Tier.REFERENCE: settings.processes, Tier.ENGINE: ENGINE_PROCESSES}
+        for tier in Tier:
+            self._budgets[tier] = CpuBudget(cores * shares[tier], settings.cpu_burst_s, monotonic_s)
+            self.judges[tier] = Judges(
+                ctx.clock, processes=processes[tier], limit_s=settings.check_limit_s, command=command(tier)
+            )
         self._fingerprints = await ctx.run_blocking(_fingerprints, self._tokenizers)
 
     async def stop(self) -> None:
-        await self.judges.stop()
+        for judges in self.judges.values():
+            await judges.stop()
         await self._store.close()
 
     async def partitions_assigned(self, partitions: frozenset[int]) -> None:
@@ -134,10 +138,7 @@ class ShadowService:
         question = Question.of(sample)
         for tier in Tier:
             try:
-                if tier is Tier.REFERENCE:
-                    judged = await self._by_reference(sample.fingerprint, path, question)
-                else:
-                    judged = await self._by_engine(sample.fingerprint, question)
+                judged = await self._judged(tier, sample.fingerprint, path, question)
             except JudgeFailedError as error:
                 _log.warning("a sample was not judged by the %s: %s", tier.value, error.code)
                 self._count(sample, tier, "failed")
@@ -146,7 +147,7 @@ class ShadowService:
                 continue
             (difference,) = judged
             if difference is None and tier is Tier.REFERENCE and question.restarts is not None:
-                await self._check_restarts(sample, question)
+                await self._check_restarts(sample, path, question)
             if difference is not None:
                 await self._alarm.raise_for(sample, tier, difference)
             self._count(sample, tier, "equal" if difference is None else "different")
@@ -154,36 +155,30 @@ class ShadowService:
         self._drop(BUDGET)
         return None
 
-    async def _by_reference(self, fingerprint: str, path: Path, question: Question) -> tuple[Difference | None] | None:
-        """The reference's judgement; None when the budget does not pay for it. Raises JudgeFailedError."""
-        budget = self._reference_budget
+    async def _judged(
+        self, tier: Tier, fingerprint: str, path: Path, question: Question
+    ) -> tuple[Difference | None] | None:
+        """A tier's judgement; None when its budget does not pay for it, or when no engine serves the tokenizer.
+        Raises JudgeFailedError."""
+        budget = self._budgets[tier]
         if budget.is_spent():
             return None
-        async with self.judges.one() as one:
+        async with self.judges[tier].one() as one:
             if budget.is_spent():  # by those that this one waited for
                 return None
-            verdict = await one.ask(fingerprint, path, question)
+            try:
+                verdict = await one.ask(fingerprint, path, question)
+            except JudgeFailedError as error:
+                if error.code == NO_ENGINE:
+                    return None
+                raise
         budget.charge(verdict.cpu_s)
         return (verdict.difference,)
 
-    async def _by_engine(self, fingerprint: str, question: Question) -> tuple[Difference | None] | None:
-        """The engine's judgement; None when the budget does not pay for it, or no engine serves the tokenizer."""
-        if self._engine_budget.is_spent():
-            return None
-        try:
-            tokenizer = await self._ctx.run_blocking(self._tokenizers.get, fingerprint)
-            if tokenizer.native is None:
-                return None
-            difference, cpu_s = await self._ctx.run_blocking(_judge_by_engine, tokenizer, question)
-        except (TokSpliceError, UnicodeDecodeError) as error:
-            raise JudgeFailedError(getattr(error, "code", "failed")) from None
-        self._engine_budget.charge(cpu_s)
-        return (difference,)
-
-    async def _check_restarts(self, sample: Sample, question: Question) -> None:
+    async def _check_restarts(self, sample: Sample, path: Path, question: Question) -> None:
         """Have the engine judge what the reference knows nothing of; as far as the engine's budget goes."""
         try:
-            (difference,) = await self._by_engine(sample.fingerprint, question) or (None,)
+            (difference,) = await self._judged(Tier.ENGINE, sample.fingerprint, path, question) or (None,)
         except JudgeFailedError as error:
             _log.warning("the restart places of a sample were not judged: %s", error.code)
             return
@@ -204,13 +199,6 @@ class ShadowService:
     def _drop(self, reason: str) -> None:
         self._ctx.telemetry.shadow_dropped.add(1, {"reason": reason})
         self._counts["dropped"] += 1
-
-
-def _judge_by_engine(tokenizer: Tokenizer, question: Question) -> tuple[Difference | None, float]:
-    """The engine's judgement and the processor seconds of this thread."""
-    started_s = time.thread_time()
-    difference = judge(tokenizer, question, engine=True)
-    return difference, time.thread_time() - started_s
 
 
 def _fingerprints(tokenizers: TokenizerFiles) -> tuple[str, ...]:

@@ -15,13 +15,15 @@ from families import family, tokenizer_json
 from shadow_kit import GUARD_S, WRONG, sample, with_wrong_id
 
 from pipeline.clock import ManualClock
-from schemas.sample import DifferenceKind
+from schemas.sample import DifferenceKind, Tier
 from shadow.judge import Question
-from shadow.judge_process import LOADED_MAX, Tokenizers
-from shadow.judges import Judge, JudgeFailedError, Judges, Verdict
+from shadow.judge_process import LOADED_MAX, NO_ENGINE, Tokenizers
+from shadow.judges import Judge, JudgeFailedError, Judges, Verdict, command
 from toksplice import TokenizerError
 
 RIGHT, WRONG_ONE = Question.of(sample()), Question.of(with_wrong_id())
+UNSERVED = "bert"
+"""A family that no engine serves."""
 HANGS = (sys.executable, "-c", "import sys; sys.stdin.buffer.read()")
 SPEAKS_NONSENSE = (sys.executable, "-c", "print('nonsense that is longer than a header', flush=True); input()")
 
@@ -43,6 +45,20 @@ async def judge() -> AsyncIterator[Judge]:
 async def ask(judge: Judge, path: Path, question: Question = RIGHT) -> Verdict:
     async with asyncio.timeout(GUARD_S):
         return await judge.ask(family("qwen").fingerprint, path, question)
+
+
+async def test_the_engine_judges_in_a_process_of_its_own_what_it_serves(path: Path, tmp_path: Path) -> None:
+    one = Judge(ManualClock(), limit_s=60, command=command(Tier.ENGINE))
+    assert (await ask(one, path)).difference is None
+    wrong = await ask(one, path, WRONG_ONE)
+    assert wrong.difference is not None
+    unserved = tmp_path / "tokenizer.json"
+    unserved.write_bytes(tokenizer_json(UNSERVED))
+    with pytest.raises(JudgeFailedError) as caught:
+        await one.ask(family(UNSERVED).fingerprint, unserved, RIGHT)
+    assert caught.value.code == NO_ENGINE
+    assert (await ask(one, path)).difference is None, "the process goes on"
+    await one.stop()
 
 
 async def test_it_judges_and_says_what_it_cost(judge: Judge, path: Path) -> None:
@@ -86,8 +102,8 @@ async def test_a_process_that_hangs_is_killed_when_its_time_is_over() -> None:
 
 
 async def test_what_speaks_nonsense_or_cannot_be_started_has_died() -> None:
-    for command in (SPEAKS_NONSENSE, ("/no/such/program",)):
-        judge = Judge(ManualClock(), limit_s=60, command=command)
+    for broken in (SPEAKS_NONSENSE, ("/no/such/program",)):
+        judge = Judge(ManualClock(), limit_s=60, command=broken)
         with pytest.raises(JudgeFailedError) as caught:
             await ask(judge, Path("x"))
         assert caught.value.code == "died"
@@ -136,7 +152,7 @@ async def test_whoever_finds_none_free_waits(path: Path) -> None:
 
 
 def test_the_number_of_loaded_tokenizers_is_bounded(tmp_path: Path) -> None:
-    tokenizers = Tokenizers()
+    tokenizers = Tokenizers(engine=False)
     for name in ("qwen", "gpt2", "llama3", "o200k", "deepseek")[: LOADED_MAX + 1]:
         file = tmp_path / f"{name}.json"
         file.write_bytes(tokenizer_json(name))

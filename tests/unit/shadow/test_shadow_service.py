@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from families import family
 from pipeline_kit import make_registry
-from shadow_kit import TEXT, WRONG, TellingShadow, sample, u32, with_wrong_id
+from shadow_kit import GUARD_S, TEXT, WRONG, TellingShadow, sample, u32, with_wrong_id
 from worker_kit import PARTITIONS, Bench, bench
 
 from pipeline.errors import BrokerUnavailableError, SettingsError
@@ -25,12 +26,21 @@ from schemas.health import Control
 from schemas.sample import DifferenceKind, Finding, Sample, Tier
 from schemas.topics import CONTROL, QUARANTINE, REPAIR, SHADOW, partition_for, session_key
 from schemas.work import Drop
+from shadow.judges import Judges
 from shadow.service import ENGINE_SHARE
 from shadow.settings import ShadowSettings
-from toksplice import Tokenizer
 
 BURST_S = 5.0
 PLANTED = "planted secret"
+_REFUSING = """
+import sys
+from shadow import frames
+while frames.read(sys.stdin.buffer):
+    sys.stdout.buffer.write(frames.pack({"error": "no_engine", "cpu_s": 0.0}))
+    sys.stdout.buffer.flush()
+"""
+SERVES_NOTHING = (sys.executable, "-c", _REFUSING)
+"""An engine's judge for a tokenizer that no engine serves."""
 
 
 @asynccontextmanager
@@ -165,7 +175,7 @@ async def test_a_full_disk_does_not_keep_the_breaker_from_opening(tmp_path: Path
 async def test_what_the_reference_s_budget_does_not_pay_for_the_engine_judges(tmp_path: Path) -> None:
     async with shadow(tmp_path, cpu_share=0.5, cpu_burst_s=BURST_S) as (it, service):
         await hand(it, sample())
-        service._reference_budget.charge(BURST_S)
+        service._budgets[Tier.REFERENCE].charge(BURST_S)
         await hand(it, sample(), with_wrong_id())
         assert checked(it, "reference", "equal") == 1
         assert checked(it, "engine", "equal") == 1
@@ -193,10 +203,10 @@ async def test_what_neither_budget_pays_for_is_dropped_and_counted(tmp_path: Pat
         assert it.producer.sent == []
 
 
-async def test_the_engine_judges_only_what_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tokenizer, "native", None)
+async def test_the_engine_judges_only_what_it_serves(tmp_path: Path) -> None:
     async with shadow(tmp_path) as (it, service):
-        service._reference_budget.charge(1000)
+        service._budgets[Tier.REFERENCE].charge(1000)
+        service.judges[Tier.ENGINE] = Judges(it.clock, processes=1, limit_s=GUARD_S, command=SERVES_NOTHING)
         await hand(it, sample())
         assert it.count("toksplice.shadow.dropped", reason="budget") == 1
         assert checked(it, "engine", "equal") == 0
@@ -205,7 +215,7 @@ async def test_the_engine_judges_only_what_it_serves(tmp_path: Path, monkeypatch
 async def test_a_sample_whose_judge_dies_is_counted_as_failed_and_the_next_one_is_judged(tmp_path: Path) -> None:
     async with shadow(tmp_path) as (it, service):
         await hand(it, sample())
-        (judge,) = service.judges.all
+        (judge,) = service.judges[Tier.REFERENCE].all
         assert judge.pid is not None
         os.kill(judge.pid, signal.SIGKILL)
         await hand(it, with_wrong_id(), with_wrong_id())
@@ -217,7 +227,7 @@ async def test_a_sample_whose_judge_dies_is_counted_as_failed_and_the_next_one_i
 async def test_a_text_that_is_none_is_counted_as_failed_by_either_tier(tmp_path: Path) -> None:
     async with shadow(tmp_path) as (it, service):
         await hand(it, replace(sample(), text=b"\xff"))
-        service._reference_budget.charge(1000)
+        service._budgets[Tier.REFERENCE].charge(1000)
         await hand(it, replace(sample(), text=b"\xff"))
         assert (checked(it, "reference", "failed"), checked(it, "engine", "failed")) == (1, 1)
 
