@@ -41,6 +41,9 @@ ENGINE_PROCESSES: Final = 1
 COVERAGE_SAMPLES: Final = 1000
 """Latest samples that the coverage is taken over."""
 
+ZEROED_MAX: Final = 1024
+"""Combinations of tokenizer, path and route that are remembered."""
+
 BUDGET: Final = "budget"
 UNKNOWN_TOKENIZER: Final = "unknown_tokenizer"
 
@@ -78,6 +81,8 @@ class ShadowService:
         self._settings = settings or ShadowSettings()
         self._store = QuarantineStore(store_path, self._settings.store())
         self._counts: Counter[str] = Counter()
+        self._zeroed: set[tuple[str, ...]] = set()
+        """Tokenizer, path and route whose mismatches are reported as 0 until there are some."""
         self._covered: deque[bool] = deque(maxlen=COVERAGE_SAMPLES)
         self._fingerprints: tuple[str, ...] = ()
         self._ctx: Context
@@ -191,8 +196,17 @@ class ShadowService:
         self._ctx.telemetry.shadow_checked.add(1, attributes)
         self._counts["failed" if result == "failed" else tier.value] += 1
         self._counts["different"] += result == "different"
-        # What was checked and never found wrong is 0, not unknown; the first fault is then an increase.
+        self._report_zeros(sample)
+
+    def _report_zeros(self, sample: Sample) -> None:
+        """What was checked and never found wrong is 0, not unknown; the first fault is then an increase."""
         where = {"tokenizer": sample.tokenizer, "path": sample.path.value, "route": sample.route.value}
+        place = tuple(where.values())
+        if place in self._zeroed:
+            return
+        if len(self._zeroed) >= ZEROED_MAX:
+            self._zeroed.clear()
+        self._zeroed.add(place)
         for kind in DifferenceKind:
             self._ctx.telemetry.shadow_mismatches.add(0, {**where, "kind": kind.value})
 
