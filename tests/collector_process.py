@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from kafka_server import free_ports
+from server_process import end, takes_connections, wait_until
 
 VARIABLE: Final = "TOKSPLICE_OTELCOL"
 NAMES: Final = ("otelcol-contrib", "otelcol")
@@ -23,7 +22,6 @@ START_S: Final = 60
 STOP_S: Final = 20
 
 _CONFIG: Final = Path(__file__).parents[1] / "ops" / "otel-collector.yaml"
-_POLL_S: Final = 0.1
 
 
 class CollectorMissingError(Exception):
@@ -65,27 +63,21 @@ class Collector:
         command = [_program(), "--config", str(self._config)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_S
-        while True:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the collector ended:\n{self._log.read_text(errors='replace')[-4000:]}")
-            try:
-                with socket.create_connection(("127.0.0.1", self._port), timeout=1):
-                    return
-            except OSError:
-                if time.monotonic() > deadline:
-                    self.stop()
-                    raise RuntimeError(f"the collector took no connection in {START_S} s") from None
-                time.sleep(_POLL_S)
+        wait_until(
+            lambda: takes_connections(self._port),
+            self._process,
+            name="the collector",
+            limit_s=START_S,
+            stop=self.stop,
+            log_tail=self._log_tail,
+        )
+
+    def _log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
 
     def stop(self) -> None:
         """End the process."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process, STOP_S)
         self._process = None

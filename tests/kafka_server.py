@@ -12,12 +12,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import uuid
 from pathlib import Path
 from typing import Final
 
 from fetching import alone_in
+from server_process import takes_connections, wait_until
 
 KAFKA_VERSION: Final = "4.2.1"
 LIB_VARIABLE: Final = "TOKSPLICE_KAFKA_LIB"
@@ -31,7 +31,6 @@ STOP_S: Final = 20
 _TESTS: Final = Path(__file__).parent
 _CACHE: Final = _TESTS.parent / ".cache" / f"kafka-{KAFKA_VERSION}"
 #: Between two attempts to connect to a broker that is starting.
-_CONNECT_POLL_S: Final = 0.1
 
 # Small buffers and few internal partitions: there is one node, and it lives for one test session. Short
 # session timeouts are allowed so that tests need not wait long for the group to notice a killed member.
@@ -114,7 +113,14 @@ class KafkaServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._wait_for_port()
+        wait_until(
+            lambda: takes_connections(self._port),
+            self._process,
+            name="Kafka",
+            limit_s=START_S,
+            stop=self.stop,
+            log_tail=self.log_tail,
+        )
 
     def freeze(self) -> None:
         """Stop the process without ending it: connections stay, and nothing answers."""
@@ -144,21 +150,6 @@ class KafkaServer:
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, number)
-
-    def _wait_for_port(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_S
-        while True:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"Kafka ended with {self._process.returncode}:\n{self.log_tail()}")
-            try:
-                with socket.create_connection(("127.0.0.1", self._port), timeout=1):
-                    return
-            except OSError:
-                if time.monotonic() > deadline:
-                    self.stop()
-                    raise RuntimeError(f"Kafka took no connection in {START_S} s:\n{self.log_tail()}") from None
-                time.sleep(_CONNECT_POLL_S)
 
 
 def _program(name: str, what: str) -> str:

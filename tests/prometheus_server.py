@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 import urllib.parse
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from fetching import alone_in
 from kafka_server import free_ports
+from server_process import end, wait_until
 
 #: Times within which each step has to be done.
 FETCH_S: Final = 240
@@ -27,7 +27,6 @@ QUERY_S: Final = 30
 
 _CACHE: Final = Path(__file__).parents[1] / ".cache" / "prometheus"
 #: Between two attempts to reach a server that is starting.
-_POLL_S: Final = 0.1
 
 
 class PrometheusMissingError(Exception):
@@ -81,16 +80,9 @@ class PrometheusServer:
         ]
         with (self._folder / "prometheus.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_S
-        while True:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"Prometheus ended with {self._process.returncode}:\n{self.log_tail()}")
-            if self._is_ready():
-                return
-            if time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"Prometheus was not ready in {START_S} s:\n{self.log_tail()}")
-            time.sleep(_POLL_S)
+        wait_until(
+            self._is_ready, self._process, name="Prometheus", limit_s=START_S, stop=self.stop, log_tail=self.log_tail
+        )
 
     def _is_ready(self) -> bool:
         try:
@@ -102,12 +94,7 @@ class PrometheusServer:
         """End the process."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process, STOP_S)
         self._process = None
 
     def query(self, expression: str) -> list[dict[str, Any]]:

@@ -100,7 +100,7 @@ impl Session {
     /// The ids of tokens [start, end).
     pub fn ids(&self, start: usize, end: usize) -> Vec<u32> {
         let mut ids = Vec::with_capacity(end.saturating_sub(start));
-        let first = self.entries.partition_point(|entry| entry.token <= start).saturating_sub(1);
+        let first = self.entry_of_token(start);
         for entry in self.entries.iter().skip(first).take_while(|entry| entry.token < end) {
             let chunk = &entry.chunk.ids;
             let to = chunk.len().min(end - entry.token);
@@ -123,6 +123,11 @@ impl Session {
     /// The chunk that holds `byte`; the last one for the end of the text.
     pub fn entry_of(&self, byte: usize) -> usize {
         self.entries.partition_point(|entry| entry.byte <= byte).saturating_sub(1)
+    }
+
+    /// The chunk that holds token `token`; the last one for those behind the last.
+    pub fn entry_of_token(&self, token: usize) -> usize {
+        self.entries.partition_point(|entry| entry.token <= token).saturating_sub(1)
     }
 
     /// Put `new` in place of bytes [start, end), which are character boundaries of the text. `None` when that changes
@@ -298,7 +303,7 @@ impl Session {
 
     /// The ids from token `token` on.
     pub fn ids_from(&self, token: usize) -> impl Iterator<Item = u32> + '_ {
-        let entry = self.entries.partition_point(|entry| entry.token <= token).saturating_sub(1);
+        let entry = self.entry_of_token(token);
         let skip = self.entries.get(entry).map_or(0, |entry| token - entry.token);
         self.entries[entry.min(self.entries.len())..]
             .iter()

@@ -90,7 +90,7 @@ impl Session {
     pub fn spans(&self, engine: &Engine, from: usize, to: usize) -> Vec<[u32; 2]> {
         let mut spans = Vec::with_capacity(to - from);
         let entries = self.entries();
-        let mut at = entries.partition_point(|entry| entry.token <= from).saturating_sub(1);
+        let mut at = self.entry_of_token(from);
         while let Some(entry) = entries.get(at).filter(|entry| entry.token < to) {
             let chunk = &entry.chunk;
             let first = from.saturating_sub(entry.token);

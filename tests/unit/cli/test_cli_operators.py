@@ -1,12 +1,11 @@
 """`top` and `dlq`: what an operator sees, and sending a dead letter again."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from broker_factories import MemoryFactory
+from cli_kit import URL, connect_to
 from rich.console import Console
 
 from cli import dlq, top, topics
@@ -15,14 +14,12 @@ from cli.errors import CliError, ExitCode
 from cli.top import Board
 from pipeline.memory import MemoryBroker
 from pipeline.ports import TopicPartition
-from pipeline.topology import specs
 from schemas.codes import Code
 from schemas.deadletter import DeadLetter
 from schemas.health import Health, PathStats
 from schemas.topics import DLQ, HEALTH, REPAIR, REQUESTS, partition_for
 
 NOW_MS = 1_700_000_000_000
-URL = "kafka://example:9092"
 
 
 def health(worker: str, *, age_s: float = 0, ready: bool = True) -> Health:
@@ -60,15 +57,7 @@ def letter(
 async def broker(memory_factory: MemoryFactory, monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     """A memory broker that the commands take for the Kafka that they were named."""
     broker = await memory_factory()
-    await broker.ensure_topics(specs())
-
-    @asynccontextmanager
-    async def connected(url: str, settings: Any) -> AsyncIterator[MemoryBroker]:
-        assert url == URL
-        yield broker
-
-    monkeypatch.setattr(dlq, "connected", connected)
-    monkeypatch.setattr(top, "connected", connected)
+    await connect_to(broker, monkeypatch, dlq, top)
     return broker
 
 

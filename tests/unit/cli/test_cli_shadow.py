@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from broker_factories import MemoryFactory
-from cli_kit import Command
+from cli_kit import URL, Command, connect_to
 from pipeline_kit import PARTITIONS, make_registry
 from shadow_kit import finding, right, stack
 
@@ -26,7 +26,6 @@ from cli.quarantine.source import TopicSource
 from pipeline.control import ControlState
 from pipeline.memory import MemoryBroker
 from pipeline.ports import TopicPartition
-from pipeline.topology import specs
 from schemas.health import Control, Health
 from schemas.sample import DifferenceKind, Finding
 from schemas.topics import CONTROL, HEALTH, QUARANTINE, REQUESTS
@@ -37,7 +36,6 @@ from shadow.faults.injector import Injector
 from shadow.faults.switch import CONFIRM_VARIABLE, FAULT_VARIABLE
 from shadow.store import QuarantineStore
 
-URL = "kafka://example:9092"
 HISTORY_FAULT = "repair/append/cache_after_long_prefix.collision/tail"
 POISONED = "cpu/first/cache_poisoned.collision/head"
 BOUNDS = Bounds(tries=3_000, seconds=60)
@@ -80,15 +78,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 async def broker(memory_factory: MemoryFactory, monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     """A memory broker that the commands take for the Kafka that they were named."""
     broker = await memory_factory()
-    await broker.ensure_topics(specs())
-
-    @asynccontextmanager
-    async def connected(url: str, settings: Any) -> AsyncIterator[MemoryBroker]:
-        assert url == URL
-        yield broker
-
-    monkeypatch.setattr(command_module, "connected", connected)
-    monkeypatch.setattr(clear, "connected", connected)
+    await connect_to(broker, monkeypatch, command_module, clear)
     return broker
 
 
