@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pipeline.blocking import BlockingPool
@@ -63,16 +62,9 @@ class Context:
         self.worker_id = worker_id
         self.control = control
         self.partitions = settings.partitions
-        self.limits: Limits = replace(
-            DEFAULT_LIMITS,
-            record_bytes=settings.record_bytes,
-            text_bytes=min(DEFAULT_LIMITS.text_bytes, settings.record_bytes),
-        )
+        self.limits: Limits = DEFAULT_LIMITS.of_records(settings.record_bytes)
         """For decoding what comes in."""
-        most_bytes = settings.record_bytes - HEADROOM_BYTES
-        self.write_limits: Limits = replace(
-            self.limits, record_bytes=most_bytes, text_bytes=min(self.limits.text_bytes, most_bytes)
-        )
+        self.write_limits: Limits = self.limits.of_records(settings.record_bytes - HEADROOM_BYTES)
         """For encoding what goes out, with room for key and headers."""
         self._followers = followers
         self._pool = pool

@@ -39,12 +39,11 @@ from schemas.topics import SHADOW, partition_for, session_key
 from schemas.work import Work
 from toksplice import Session
 from toksplice.patch import common_prefix
-from toksplice.reference import U32
 
 ENTRY_BYTES: Final = 1024
 """What one waiting sample weighs besides its text and ids."""
 
-_ID_BYTES: Final = 4
+_ID: Final = np.dtype("<u4")
 _SAMPLE_ID_BYTES: Final = 16
 
 _log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ class Evidence:
     def size_bytes(self) -> int:
         """Bytes that the sample will have, about as many as it holds in memory until then."""
         reply = self.reply
-        return ENTRY_BYTES + reply.length + _ID_BYTES * reply.total + len(reply.offsets or b"")
+        return ENTRY_BYTES + reply.length + _ID.itemsize * reply.total + len(reply.offsets or b"")
 
 
 class Trial:
@@ -302,7 +301,7 @@ def make_sample(evidence: Evidence, time_ms: int, worker_id: str) -> Sample:
         epoch=reply.epoch,
         revision=reply.revision,
         text=_text_of_client(evidence),
-        ids=ids.astype("<u4", copy=False).tobytes(),
+        ids=ids,
         offsets=reply.offsets,
         restarts=None if evidence.session is None else evidence.session.restarts,
         keep_left=reply.keep_left,
@@ -326,28 +325,34 @@ def _text_of_client(evidence: Evidence) -> bytes:
         return new
     if before is None:
         return session.utf8(0, session.length)
-    old = before.utf8(0, before.length)
     match request.op:
         case Op.APPEND:
-            return old + new
+            return before.utf8(0, before.length) + new
         case Op.SPLICE:
-            return b"".join((old[: request.start], new, old[request.end :]))
+            start, end = request.start or 0, request.end or 0
+            return b"".join((before.utf8(0, start), new, before.utf8(end, before.length)))
         case Op.TRUNCATE:
-            return old[: request.length]
+            return before.utf8(0, request.length or 0)
         case _:
             raise ValueError(f"{request.op.value} is no change of a text")
 
 
-def _ids_of_client(evidence: Evidence) -> tuple[U32, int]:
-    """All ids after the answer, by the protocol's rule, and how many at the start are as before.
+def _ids_of_client(evidence: Evidence) -> tuple[bytes, int]:
+    """All ids after the answer, little-endian u32, by the protocol's rule, and how many at the start are as before.
 
     Where the state before is not at hand the one after stands in for it: it has the kept ids at the same places.
     """
     reply = evidence.reply
-    sent = np.frombuffer(reply.ids, "<u4").astype(np.uint32)
     base = evidence.session if evidence.before is None else evidence.before
     if base is None:
-        return sent, 0
-    old = base.ids
-    ids = np.concatenate([old[: reply.keep_left], sent, old[len(old) - reply.keep_right :]])
-    return ids, reply.first_changed if evidence.before is None else common_prefix(old, ids)
+        return reply.ids, 0
+    total = base.total
+    left = min(reply.keep_left, total)
+    right = base.ids_between(max(0, total - reply.keep_right), total).astype(_ID, copy=False)
+    behind = reply.ids + right.tobytes()
+    same_until = reply.first_changed
+    if evidence.before is not None:
+        # What is kept at the left is the same by the rule, so only what follows is compared.
+        new = np.frombuffer(behind, _ID).astype(np.uint32, copy=False)
+        same_until = left + common_prefix(base.ids_between(left, total), new)
+    return base.ids_between(0, left).astype(_ID, copy=False).tobytes() + behind, same_until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 MIB = 1024 * 1024
 
@@ -60,6 +60,10 @@ class Limits:
         longest = max(self.entry_count, self.header_count)
         if longest > self.item_count or longest >= self.container_count:
             raise ValueError("entry_count and header_count must fit item_count and be below container_count")
+
+    def of_records(self, record_bytes: int) -> Limits:
+        """These for records of other lengths; no text may be longer than a record."""
+        return replace(self, record_bytes=record_bytes, text_bytes=min(self.text_bytes, record_bytes))
 
 
 DEFAULT_LIMITS = Limits()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final, Self
 
 from schemas.kinds import Bin, Bool, Choice, Int, MapOf, Str, StrOrBin, fail
-from schemas.limits import Limits
+from schemas.limits import DEFAULT_LIMITS, Limits
 from schemas.message import Field, Nested, Record
+from schemas.pack import skim_map
 from schemas.reply import ID_BYTES, OFFSET_PAIR_BYTES, Path, Route
 from schemas.request import Op
+
+HEAD_BYTES: Final = 8 * 1024
+"""A sample's record up to its text, which is the first long field, and more: every field before it is bounded."""
 
 
 class Tier(StrEnum):
@@ -94,6 +98,16 @@ class Sample(Record):
         Field("reason", Str("reason_bytes"), "The reason in the reply."),
         Field("epoch", Int(), "The session's epoch in the reply."),
         Field("revision", Int(), "The session's revision in the reply."),
+        Field("keep_left", Int(), "As in the reply."),
+        Field("keep_right", Int(), "As in the reply."),
+        Field("first_changed", Int(), "As in the reply."),
+        Field("same_until", Int(), "Ids at the start that are as before, counted again by the worker."),
+        Field("certificate", Str("message_bytes"), "What the splice was accepted on, in words."),
+        Field("engine", Str("reason_bytes"), "`native` or `reference`: what tokenized."),
+        Field("engine_version", Str("reason_bytes"), "Version of the engine."),
+        Field("libraries", MapOf(Str("reason_bytes")), "Versions of the libraries that decide ids."),
+        Field("worker", Str("worker_bytes", least=1), "Id of the worker that answered.", "yes"),
+        # What is long comes last, so that a head is read without it.
         Field("text", Bin("record_bytes"), "The whole text after the answer, UTF-8.", "yes"),
         Field(
             "ids",
@@ -111,16 +125,33 @@ class Sample(Record):
             Bin("record_bytes"),
             "Where the session says that the engine may resume: a bit for each token but the special ones.",
         ),
-        Field("keep_left", Int(), "As in the reply."),
-        Field("keep_right", Int(), "As in the reply."),
-        Field("first_changed", Int(), "As in the reply."),
-        Field("same_until", Int(), "Ids at the start that are as before, counted again by the worker."),
-        Field("certificate", Str("message_bytes"), "What the splice was accepted on, in words."),
-        Field("engine", Str("reason_bytes"), "`native` or `reference`: what tokenized."),
-        Field("engine_version", Str("reason_bytes"), "Version of the engine."),
-        Field("libraries", MapOf(Str("reason_bytes")), "Versions of the libraries that decide ids."),
-        Field("worker", Str("worker_bytes", least=1), "Id of the worker that answered.", "yes"),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleHead(Record):
+    """What a sample is about: fields of `Sample`, read without its text and ids."""
+
+    time_ms: int
+    fingerprint: str
+    tokenizer: str = ""
+    path: Path
+    route: Route
+
+    FIELDS: ClassVar[tuple[Field, ...]] = tuple(
+        row for row in Sample.FIELDS if row.name in {"time_ms", "fingerprint", "tokenizer", "path", "route"}
+    )
+
+    @classmethod
+    def skim(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
+        """The head of the sample in a record value, the rest of which may be broken. Raises ProtocolError."""
+        found = skim_map(data[:HEAD_BYTES], _HEAD_NAMES, limits)
+        if len(found) < len(_HEAD_NAMES) and len(data) > HEAD_BYTES:
+            found = skim_map(data, _HEAD_NAMES, limits)  # written by somebody who puts fields in another order
+        return cls.from_record(found, limits)
+
+
+_HEAD_NAMES: Final = frozenset(row.name for row in SampleHead.FIELDS) | {"v"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,15 +22,15 @@ from pipeline.service import ServiceHealth
 from pipeline.topology import SHADOW_GROUP
 from schemas.codes import Code
 from schemas.errors import ProtocolError
-from schemas.sample import DifferenceKind, Sample, Tier
+from schemas.reply import Engine
+from schemas.sample import DifferenceKind, Sample, SampleHead, Tier
 from schemas.topics import SHADOW
 from shadow.alarm import Alarm
 from shadow.budget import CpuBudget
 from shadow.compare import Difference
-from shadow.judge import Question
-from shadow.judge_process import NO_ENGINE
+from shadow.judge_process import NO_ENGINE, NO_SAMPLE
 from shadow.judges import JudgeFailedError, Judges, command
-from shadow.settings import ShadowSettings, TextPolicy
+from shadow.settings import Priority, ShadowSettings, TextPolicy
 from shadow.store import QuarantineStore
 from toksplice import TokSpliceError
 
@@ -83,6 +83,10 @@ class ShadowService:
         self._counts: Counter[str] = Counter()
         self._zeroed: set[tuple[str, ...]] = set()
         """Tokenizer, path and route whose mismatches are reported as 0 until there are some."""
+        self._files: dict[str, Path] = {}
+        """Where registered tokenizers lie, by fingerprint: a file is what its name says, for ever."""
+        self._unserved: set[str] = set()
+        """Of these, those that the engine's judges refused."""
         self._covered: deque[bool] = deque(maxlen=COVERAGE_SAMPLES)
         self._fingerprints: tuple[str, ...] = ()
         self._ctx: Context
@@ -103,7 +107,10 @@ class ShadowService:
         for tier in Tier:
             self._budgets[tier] = CpuBudget(cores * shares[tier], settings.cpu_burst_s, monotonic_s)
             self.judges[tier] = Judges(
-                ctx.clock, processes=processes[tier], limit_s=settings.check_limit_s, command=command(tier)
+                ctx.clock,
+                processes=processes[tier],
+                limit_s=settings.check_limit_s,
+                command=command(tier, Priority(settings.priority)),
             )
         self._fingerprints = await ctx.run_blocking(_fingerprints, self._tokenizers)
 
@@ -124,83 +131,93 @@ class ShadowService:
     async def handle(self, record: Record) -> Awaitable[None] | None:
         if record.value is None:
             raise ProtocolError(Code.MALFORMED, "a record of this topic needs a value")
-        sample = await self._ctx.run_blocking(Sample.decode, record.value, self._ctx.limits)
-        age_ms = self._ctx.clock.now_ms() - sample.time_ms
+        head = SampleHead.skim(record.value, self._ctx.limits)
+        age_ms = self._ctx.clock.now_ms() - head.time_ms
         self._ctx.telemetry.shadow_lag.set(max(0, age_ms) / 1_000)
         self._counts["samples"] += 1
-        tier = await self._check(sample)
+        tier = await self._check(head, record.value)
         self._covered.append(tier is Tier.REFERENCE)
         self._ctx.telemetry.shadow_coverage.set(sum(self._covered) / len(self._covered))
         return None
 
-    async def _check(self, sample: Sample) -> Tier | None:
+    async def _check(self, head: SampleHead, value: bytes) -> Tier | None:
         """Judge a sample and act on it; returns what judged it, None when nothing did."""
         try:
-            path = await self._ctx.run_blocking(self._tokenizers.path, sample.fingerprint)
+            path = await self._file(head.fingerprint)
         except TokSpliceError:
             self._drop(UNKNOWN_TOKENIZER)
             return None
-        question = Question.of(sample)
         for tier in Tier:
             try:
-                judged = await self._judged(tier, sample.fingerprint, path, question)
+                judged = await self._judged(tier, head.fingerprint, path, value)
             except JudgeFailedError as error:
+                if error.code == NO_SAMPLE:
+                    await self._sample(value)  # raises what is wrong with it
                 _log.warning("a sample was not judged by the %s: %s", tier.value, error.code)
-                self._count(sample, tier, "failed")
+                self._count(head, tier, "failed")
                 return None
             if judged is None:
                 continue
             (difference,) = judged
-            if difference is None and tier is Tier.REFERENCE and question.restarts is not None:
-                await self._check_restarts(sample, path, question)
+            if difference is None and tier is Tier.REFERENCE and head.route.engine is Engine.NATIVE:
+                await self._check_restarts(head, path, value)
             if difference is not None:
-                await self._alarm.raise_for(sample, tier, difference)
-            self._count(sample, tier, "equal" if difference is None else "different")
+                await self._alarm.raise_for(await self._sample(value), tier, difference)
+            self._count(head, tier, "equal" if difference is None else "different")
             return tier
         self._drop(BUDGET)
         return None
 
-    async def _judged(
-        self, tier: Tier, fingerprint: str, path: Path, question: Question
-    ) -> tuple[Difference | None] | None:
+    async def _file(self, fingerprint: str) -> Path:
+        """The tokenizer's file. Raises TokSpliceError when it is not registered."""
+        if fingerprint not in self._files:
+            self._files[fingerprint] = await self._ctx.run_blocking(self._tokenizers.path, fingerprint)
+        return self._files[fingerprint]
+
+    async def _judged(self, tier: Tier, fingerprint: str, path: Path, value: bytes) -> tuple[Difference | None] | None:
         """A tier's judgement; None when its budget does not pay for it, or when no engine serves the tokenizer.
         Raises JudgeFailedError."""
         budget = self._budgets[tier]
-        if budget.is_spent():
+        if budget.is_spent() or (tier is Tier.ENGINE and fingerprint in self._unserved):
             return None
         async with self.judges[tier].one() as one:
             if budget.is_spent():  # by those that this one waited for
                 return None
             try:
-                verdict = await one.ask(fingerprint, path, question)
+                verdict = await one.ask(fingerprint, path, value, self._ctx.limits.record_bytes)
             except JudgeFailedError as error:
+                budget.charge(error.cpu_s)
                 if error.code == NO_ENGINE:
+                    self._unserved.add(fingerprint)
                     return None
                 raise
         budget.charge(verdict.cpu_s)
         return (verdict.difference,)
 
-    async def _check_restarts(self, sample: Sample, path: Path, question: Question) -> None:
+    async def _check_restarts(self, head: SampleHead, path: Path, value: bytes) -> None:
         """Have the engine judge what the reference knows nothing of; as far as the engine's budget goes."""
         try:
-            (difference,) = await self._judged(Tier.ENGINE, sample.fingerprint, path, question) or (None,)
+            (difference,) = await self._judged(Tier.ENGINE, head.fingerprint, path, value) or (None,)
         except JudgeFailedError as error:
             _log.warning("the restart places of a sample were not judged: %s", error.code)
             return
         if difference is not None:
-            await self._alarm.raise_for(sample, Tier.ENGINE, difference)
-            self._count(sample, Tier.ENGINE, "different")
+            await self._alarm.raise_for(await self._sample(value), Tier.ENGINE, difference)
+            self._count(head, Tier.ENGINE, "different")
 
-    def _count(self, sample: Sample, tier: Tier, result: str) -> None:
-        attributes = {"tokenizer": sample.tokenizer, "path": sample.path.value, "tier": tier.value, "result": result}
+    async def _sample(self, value: bytes) -> Sample:
+        return await self._ctx.run_blocking(Sample.decode, value, self._ctx.limits)
+
+    def _count(self, head: SampleHead, tier: Tier, result: str) -> None:
+        attributes = {"tokenizer": head.tokenizer, "path": head.path.value, "tier": tier.value, "result": result}
         self._ctx.telemetry.shadow_checked.add(1, attributes)
         self._counts["failed" if result == "failed" else tier.value] += 1
         self._counts["different"] += result == "different"
-        self._report_zeros(sample)
+        self._report_zeros(head)
 
-    def _report_zeros(self, sample: Sample) -> None:
+    def _report_zeros(self, head: SampleHead) -> None:
         """What was checked and never found wrong is 0, not unknown; the first fault is then an increase."""
-        where = {"tokenizer": sample.tokenizer, "path": sample.path.value, "route": sample.route.value}
+        where = {"tokenizer": head.tokenizer, "path": head.path.value, "route": head.route.value}
         place = tuple(where.values())
         if place in self._zeroed:
             return

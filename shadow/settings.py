@@ -21,6 +21,15 @@ class TextPolicy(StrEnum):
     """Text, ids and offsets are taken out before anything is written; place and kind of the fault stay."""
 
 
+class Priority(StrEnum):
+    """Which processor time the checks take."""
+
+    IDLE = "idle"
+    """What nobody else on the machine wants: no answer waits for a check, and on a busy machine checks wait."""
+    LOW = "low"
+    """A small share in any case, at niceness 10; an answer may wait for the end of a time slice."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowSettings:
     """Settings of the shadow worker."""
@@ -46,6 +55,12 @@ class ShadowSettings:
         doc="Processes in which the reference encodes; each holds the tokenizers that it has met.",
         minimum=1,
         maximum=64,
+    )
+    priority: str = setting(
+        Priority.IDLE.value,
+        env="TOKSPLICE_SHADOW_PRIORITY",
+        unit="idle or low",
+        doc="Whether checks take only processor time that nobody else wants (`idle`), or a small share always (`low`).",
     )
     check_limit_s: float = setting(
         120.0,
@@ -84,6 +99,8 @@ class ShadowSettings:
     def __post_init__(self) -> None:
         if self.text_policy not in tuple(TextPolicy):
             raise SettingsError(f"bad settings: TOKSPLICE_SHADOW_TEXT: {self.text_policy!r} is neither keep nor redact")
+        if self.priority not in tuple(Priority):
+            raise SettingsError(f"bad settings: TOKSPLICE_SHADOW_PRIORITY: {self.priority!r} is neither idle nor low")
 
     def store(self) -> StoreLimits:
         """The bounds of the store."""

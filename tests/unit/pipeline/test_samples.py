@@ -232,18 +232,20 @@ async def test_a_sample_is_in_the_trace_of_its_answer() -> None:
 async def test_a_session_is_weighed_again_when_its_sample_is_gone() -> None:
     """While a sample shares its memory a session weighs less; a budget that believed that for ever would be
     overdrawn."""
-    weights = []
-    for rate in (0.0, 1.0):
-        async with repair_bench(sampling=rate) as it:
-            keeper = it.service._keeper  # type: ignore[attr-defined]
-            await it.handle(adopt(TEXT))
-            await Follower(it, TEXT).append("x" * 50)
-            await keeper.tidy()
-            await samples_of(it)
-            await keeper.tidy()
-            assert not keeper._lent
-            weights.append(keeper._store.bytes_used)
-    assert weights[0] == weights[1]
+    async with repair_bench(sampling=1.0) as it:
+        keeper = it.service._keeper  # type: ignore[attr-defined]
+        await it.handle(adopt(TEXT))
+        await Follower(it, TEXT).append("x" * 50)
+        (entry,) = keeper._store
+        shared = entry.session.size_bytes
+        await keeper.tidy()
+        assert keeper._lent
+        lent_weight = keeper._store.bytes_used
+        await samples_of(it)
+        await keeper.tidy()
+        assert not keeper._lent
+        assert entry.session.size_bytes > shared
+        assert keeper._store.bytes_used - lent_weight == entry.session.size_bytes - shared
 
 
 async def test_a_stopping_worker_writes_what_waits() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from families import family
 from shadow_kit import TEXT, WRONG, sample, u32, with_wrong_id
 
-from schemas.sample import DifferenceKind
+from schemas.errors import ProtocolError
+from schemas.limits import DEFAULT_LIMITS
+from schemas.sample import HEAD_BYTES, DifferenceKind, SampleHead
 from shadow import frames
 from shadow.compare import Difference
 from shadow.judge import Question, judge
@@ -99,15 +103,54 @@ def test_missing_special_tokens_are_called_so() -> None:
     assert found.kind is DifferenceKind.SPECIAL_TOKENS
 
 
-def test_frames_carry_questions_and_differences_over() -> None:
-    question = Question.of(sample(MIXED, offsets=bytes(8)))
-    assert frames.question_from_map(frames.unpack(frames.pack(frames.question_to_map(question))[4:])) == question
+def test_frames_carry_samples_and_differences_over() -> None:
     found = judge(family("qwen", engine=False), Question.of(with_wrong_id()), engine=False)
+    value = sample(MIXED).encode()
+    stream = io.BytesIO()
     for difference in (None, found):
-        sent = frames.unpack(frames.pack({"difference": frames.difference_to_map(difference)})[4:])
+        frames.write_map(stream, {"difference": frames.difference_to_map(difference)})
+    frames.write(stream, value)
+    stream.seek(0)
+    for difference in (None, found):
+        sent = frames.read_map(stream)
+        assert sent is not None
         assert frames.difference_from_map(sent["difference"]) == difference
-    with pytest.raises(ValueError, match="at most"):
-        frames.length_of(b"\xff\xff\xff\xff")
+    assert frames.read(stream) == value
+    assert frames.read(stream) is None
+
+
+@pytest.mark.parametrize(
+    ("cut_short_or_wrong", "error"),
+    [
+        (b"\xff\xff\xff\xff", ValueError),
+        (b"\x01\x00", EOFError),
+        (b"\x02\x00\x00\x00\x80", EOFError),
+        (b"\x01\x00\x00\x00\xc1", ValueError),
+        (b"\x01\x00\x00\x00\x01", ValueError),
+    ],
+)
+def test_broken_frames_are_refused(cut_short_or_wrong: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        frames.read_map(io.BytesIO(cut_short_or_wrong))
+
+
+def test_a_frame_has_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "FRAME_BYTES_MAX", 3)
+    with pytest.raises(ValueError, match="at most 3"):
+        frames.write(io.BytesIO(), b"four")
+
+
+def test_a_head_is_read_without_the_rest_and_its_faults_are_told() -> None:
+    whole = sample("fox " * HEAD_BYTES)
+    head = SampleHead.skim(whole.encode())
+    assert (head.time_ms, head.fingerprint, head.tokenizer) == (whole.time_ms, whole.fingerprint, whole.tokenizer)
+    assert (head.path, head.route) == (whole.path, whole.route)
+    assert SampleHead.skim(whole.encode()[:HEAD_BYTES]) == head
+    backwards = dict(reversed({"v": 1, **whole.to_map(DEFAULT_LIMITS)}.items()))
+    assert SampleHead.skim(msgpack.packb(backwards)) == head
+    for broken in (b"", b"\xc1", msgpack.packb({"v": 1}), msgpack.packb({"v": 2} | head.to_map(DEFAULT_LIMITS))):
+        with pytest.raises(ProtocolError):
+            SampleHead.skim(broken)
 
 
 def test_numpy_reads_what_a_sample_holds() -> None:

@@ -15,13 +15,14 @@ from families import family, tokenizer_json
 from shadow_kit import GUARD_S, WRONG, sample, with_wrong_id
 
 from pipeline.clock import ManualClock
-from schemas.sample import DifferenceKind, Tier
-from shadow.judge import Question
-from shadow.judge_process import LOADED_MAX, NO_ENGINE, Tokenizers
+from schemas.sample import DifferenceKind, Sample, Tier
+from shadow.judge_process import LOADED_MAX, NICENESS, NO_ENGINE, NO_SAMPLE, Tokenizers
 from shadow.judges import Judge, JudgeFailedError, Judges, Verdict, command
+from shadow.settings import Priority
 from toksplice import TokenizerError
 
-RIGHT, WRONG_ONE = Question.of(sample()), Question.of(with_wrong_id())
+RIGHT, WRONG_ONE = sample(), with_wrong_id()
+RECORD_BYTES = 1024 * 1024
 UNSERVED = "bert"
 """A family that no engine serves."""
 HANGS = (sys.executable, "-c", "import sys; sys.stdin.buffer.read()")
@@ -42,9 +43,9 @@ async def judge() -> AsyncIterator[Judge]:
     await one.stop()
 
 
-async def ask(judge: Judge, path: Path, question: Question = RIGHT) -> Verdict:
+async def ask(judge: Judge, path: Path, asked: Sample = RIGHT, *, name: str = "qwen") -> Verdict:
     async with asyncio.timeout(GUARD_S):
-        return await judge.ask(family("qwen").fingerprint, path, question)
+        return await judge.ask(family(name).fingerprint, path, asked.encode(), RECORD_BYTES)
 
 
 async def test_the_engine_judges_in_a_process_of_its_own_what_it_serves(path: Path, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ async def test_the_engine_judges_in_a_process_of_its_own_what_it_serves(path: Pa
     unserved = tmp_path / "tokenizer.json"
     unserved.write_bytes(tokenizer_json(UNSERVED))
     with pytest.raises(JudgeFailedError) as caught:
-        await one.ask(family(UNSERVED).fingerprint, unserved, RIGHT)
+        await ask(one, unserved, name=UNSERVED)
     assert caught.value.code == NO_ENGINE
     assert (await ask(one, path)).difference is None, "the process goes on"
     await one.stop()
@@ -72,6 +73,16 @@ async def test_it_judges_and_says_what_it_cost(judge: Judge, path: Path) -> None
     assert (wrong.difference.kind, wrong.difference.index) == (DifferenceKind.SUBSTITUTED, 3)
     assert wrong.difference.answer_id == WRONG
     assert judge.pid == first
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+async def test_it_steps_back_as_far_as_it_is_told(priority: Priority, path: Path) -> None:
+    one = Judge(ManualClock(), limit_s=60, command=command(Tier.REFERENCE, priority))
+    await ask(one, path)
+    assert one.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, one.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+    assert (os.sched_getscheduler(one.pid) == os.SCHED_IDLE) == (priority is Priority.IDLE)
+    await one.stop()
 
 
 async def test_a_process_that_is_killed_is_replaced(judge: Judge, path: Path) -> None:
@@ -98,6 +109,7 @@ async def test_a_process_that_hangs_is_killed_when_its_time_is_over() -> None:
     with pytest.raises(JudgeFailedError) as caught:
         await asking
     assert caught.value.code == "timed_out"
+    assert caught.value.cpu_s == 60, "what it took at most"
     assert judge.pid is None
 
 
@@ -138,6 +150,15 @@ async def test_text_that_is_no_text_is_no_verdict(judge: Judge, path: Path) -> N
     with pytest.raises(JudgeFailedError) as caught:
         await ask(judge, path, replace(RIGHT, text=b"\xff"))
     assert caught.value.code == "failed"
+
+
+async def test_what_is_no_sample_is_no_verdict_and_costs_all_the_same(judge: Judge, path: Path) -> None:
+    for value, longest in ((b"\xc1", RECORD_BYTES), (RIGHT.encode(), 100)):
+        with pytest.raises(JudgeFailedError) as caught:
+            await judge.ask(family("qwen").fingerprint, path, value, longest)
+        assert caught.value.code == NO_SAMPLE
+        assert caught.value.cpu_s > 0
+    assert (await ask(judge, path)).difference is None
 
 
 async def test_whoever_finds_none_free_waits(path: Path) -> None:

@@ -23,6 +23,7 @@ from pipeline.errors import BrokerUnavailableError, SettingsError
 from pipeline.settings import from_env
 from schemas.errors import ProtocolError
 from schemas.health import Control
+from schemas.reply import Route
 from schemas.sample import DifferenceKind, Finding, Sample, Tier
 from schemas.topics import CONTROL, QUARANTINE, REPAIR, SHADOW, partition_for, session_key
 from schemas.work import Drop
@@ -35,12 +36,14 @@ PLANTED = "planted secret"
 _REFUSING = """
 import sys
 from shadow import frames
-while frames.read(sys.stdin.buffer):
-    sys.stdout.buffer.write(frames.pack({"error": "no_engine", "cpu_s": 0.0}))
+asked = open(sys.argv[1], "a")
+while frames.read_map(sys.stdin.buffer) and frames.read(sys.stdin.buffer):
+    print("asked", file=asked, flush=True)
+    frames.write_map(sys.stdout.buffer, {"error": "no_engine", "cpu_s": 0.0})
     sys.stdout.buffer.flush()
 """
 SERVES_NOTHING = (sys.executable, "-c", _REFUSING)
-"""An engine's judge for a tokenizer that no engine serves."""
+"""An engine's judge for a tokenizer that no engine serves; it notes each question in the file that it is given."""
 
 
 @asynccontextmanager
@@ -191,7 +194,8 @@ async def test_what_the_reference_s_budget_does_not_pay_for_the_engine_judges(tm
 async def test_a_check_takes_what_it_cost_from_the_budget(tmp_path: Path) -> None:
     """Loading the tokenizer alone takes more than this budget ever has."""
     async with shadow(tmp_path, cpu_share=0.5, cpu_burst_s=0.001) as (it, _):
-        await hand(it, sample(), sample())
+        by_reference = replace(sample(), route=Route.D)
+        await hand(it, by_reference, by_reference)
         assert (checked(it, "reference", "equal"), checked(it, "engine", "equal")) == (1, 1)
 
 
@@ -206,9 +210,12 @@ async def test_what_neither_budget_pays_for_is_dropped_and_counted(tmp_path: Pat
 async def test_the_engine_judges_only_what_it_serves(tmp_path: Path) -> None:
     async with shadow(tmp_path) as (it, service):
         service._budgets[Tier.REFERENCE].charge(1000)
-        service.judges[Tier.ENGINE] = Judges(it.clock, processes=1, limit_s=GUARD_S, command=SERVES_NOTHING)
-        await hand(it, sample())
-        assert it.count("toksplice.shadow.dropped", reason="budget") == 1
+        notes = tmp_path / "notes"
+        command = (*SERVES_NOTHING, str(notes))
+        service.judges[Tier.ENGINE] = Judges(it.clock, processes=1, limit_s=GUARD_S, command=command)
+        await hand(it, sample(), sample())
+        assert it.count("toksplice.shadow.dropped", reason="budget") == 2
+        assert await asyncio.to_thread(notes.read_text) == "asked\n", "it is known from then on"
         assert checked(it, "engine", "equal") == 0
 
 
@@ -240,7 +247,8 @@ async def test_a_tokenizer_that_is_not_registered_here_is_counted(tmp_path: Path
 
 async def test_a_record_that_is_no_sample_is_a_dead_letter(tmp_path: Path) -> None:
     async with shadow(tmp_path) as (it, _):
-        for value in (None, b"\xc1", Drop(session_id="s", fingerprint="f").encode()):
+        broken_behind_its_head = sample().encode() + b"\xc1"
+        for value in (None, b"\xc1", Drop(session_id="s", fingerprint="f").encode(), broken_behind_its_head):
             with pytest.raises(ProtocolError):
                 await it.service.handle(it.record(value, SHADOW))
 
@@ -271,3 +279,5 @@ def test_settings_that_make_no_sense_are_named() -> None:
     with pytest.raises(SettingsError, match="TOKSPLICE_SHADOW_TEXT"):
         from_env(ShadowSettings, {"TOKSPLICE_SHADOW_TEXT": "burn"})
     assert from_env(ShadowSettings, {"TOKSPLICE_SHADOW_TEXT": "redact"}).text_policy == "redact"
+    with pytest.raises(SettingsError, match="TOKSPLICE_SHADOW_PRIORITY"):
+        from_env(ShadowSettings, {"TOKSPLICE_SHADOW_PRIORITY": "high"})
