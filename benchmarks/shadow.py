@@ -1,6 +1,6 @@
 """Measures the shadow check: what it costs the answers, and how many of them it finds right.
 
-    python benchmarks/shadow.py [--tokenizer NAME] [--pairs N] [--requests N] [--edits N] [--json OUT]
+    python benchmarks/shadow.py [--tokenizer NAME] [--pairs N] [--requests N] [--sessions FILE] [--edits N] [--json OUT]
     python benchmarks/shadow.py --kafka kafka://host:port [...]
 
 Not a test, but it ends with exit code 1 when an answer was found wrong. Everything runs in this process on the memory
@@ -9,7 +9,8 @@ compose stack.
 
 - cost: appends of 1,400 characters to sessions of 100,000, with sampling off and at 5% by turns in one running
   pipeline; p99 of the replies, the ratio of each pair, and the coverage that half a core of checking reached.
-- edits (on the memory broker only): random edits of 50 to 2,000 characters, every answer sampled and checked. The load
+- sessions (in this process): recorded sessions turn by turn, every answer checked.
+- edits (in this process): random edits of 50 to 2,000 characters, every answer sampled and checked. The load
   waits for the check.
 """
 
@@ -17,16 +18,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import statistics
-import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +30,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from shadow_stacks import Embedded, Stack, distributed, embedded
+
 from cli.bench.machine import processor
 from cli.options import positive
 from cli.output import note, write_json
 from cli.sample_sessions import sample_sessions
-from cli.wiring import MEMORY_URL, SERVICES, choose_tokenizer, make_broker, open_registry, running, worker_settings
-from pipeline.client import Client, ClientSession
-from pipeline.faults import NO_FAULTS
-from pipeline.ports import Broker, Record, TopicPartition
-from pipeline.runtime import connect, make_worker
+from cli.sessions import read_sessions
+from cli.wiring import choose_tokenizer, open_registry
 from pipeline.runtime import run as run_loop
-from pipeline.worker import Worker
-from schemas.health import Control, Health
-from schemas.topics import CONTROL, HEALTH
-from shadow.service import ShadowService
-from shadow.settings import ShadowSettings
+from shadow.settings import Priority, ShadowSettings
 from toksplice.adversarial import Adversary, Stock
 from toksplice.registry import Entry, Registry
 
@@ -63,11 +54,9 @@ EDITED_CHARS = 1_200
 EDIT_LANES = 4
 BACKLOG_MAX = 32
 """Samples that wait for their check before the load waits for them."""
-QUIET_S = 3.0
-"""Without another sample in so long, all were taken up; several heartbeats."""
-SETTLE_S = 0.3
-"""For a new sampling rate to reach every worker."""
-DEADLINE_S = 120.0
+LONG_BACKLOG_MAX = 4
+"""The same for whole conversations."""
+DEADLINE_S = 3600.0
 CHECK_EVERYTHING = 64.0
 """Cores: more than there are, so that no sample is dropped."""
 
@@ -76,126 +65,16 @@ CHECK_EVERYTHING = 64.0
 class Results:
     machine: dict[str, Any]
     cost: dict[str, Any] = field(default_factory=dict)
+    sessions: dict[str, Any] = field(default_factory=dict)
     edits: dict[str, Any] = field(default_factory=dict)
-
-
-class WatchedShadow(ShadowService):
-    """A shadow check that the load can wait for."""
-
-    def __init__(self, registry: Registry, settings: ShadowSettings, store: str) -> None:
-        super().__init__(registry, settings, store_path=store)
-        self._one_more = asyncio.Event()
-
-    async def handle(self, record: Record) -> Awaitable[None] | None:
-        try:
-            return await super().handle(record)
-        finally:
-            self._one_more.set()
-
-    def checked(self) -> dict[str, int]:
-        """What it did so far: samples, by tier, different, failed, dropped."""
-        return dict(self.health().counts)
-
-    async def has_taken_up(self, samples: int) -> None:
-        """Return once it has taken up so many samples."""
-        while self.checked().get("samples", 0) < samples:
-            self._one_more.clear()
-            await self._one_more.wait()
-
-
-class Stack(ABC):
-    """A running pipeline with its shadow check."""
-
-    def __init__(self, broker: Broker, client: Client, tokenizer: Entry) -> None:
-        self.client = client
-        self.tokenizer = tokenizer
-        self._broker = broker
-
-    @abstractmethod
-    def checked(self) -> dict[str, int]:
-        """What the shadow check did so far: samples, by tier, different, failed, dropped."""
-
-    @abstractmethod
-    async def all_checked(self) -> None:
-        """Return once every sample was taken up."""
-
-    async def sample(self, rate: float) -> None:
-        """Change the share of answers that are sampled, while it runs."""
-        fingerprint = self.tokenizer.fingerprint
-        producer = await self._broker.producer()
-        control = Control(tokenizer=fingerprint, breaker_open=False, sampling=rate)
-        await producer.send(CONTROL, control.encode(), key=fingerprint.encode())
-        await producer.stop()
-        await asyncio.sleep(SETTLE_S)
-
-    async def session(self, name: str, text: str) -> ClientSession:
-        session = self.client.session(name, self.tokenizer.name)
-        await session.append(text, deadline_s=DEADLINE_S)
-        return session
-
-
-class Embedded(Stack):
-    """All of it in this process."""
-
-    def __init__(
-        self, broker: Broker, workers: list[Worker], shadow: WatchedShadow, client: Client, tokenizer: Entry
-    ) -> None:
-        super().__init__(broker, client, tokenizer)
-        self.shadow = shadow
-        self._workers = workers
-
-    def checked(self) -> dict[str, int]:
-        return self.shadow.checked()
-
-    async def all_checked(self) -> None:
-        while (taken := self._taken()) > self.checked().get("samples", 0):
-            await self.shadow.has_taken_up(taken)
-
-    def _taken(self) -> int:
-        """Samples that the workers took so far, less those that they could not send."""
-        points = [point for worker in self._workers for point in worker.telemetry.points()]
-        senders = {"cpu-fallback", "repair-worker"}
-        taken = sum(p.value for p in points if p.name == "toksplice.shadow.samples")
-        lost = sum(p.value for p in points if p.name == "toksplice.shadow.dropped" and _kind(p.job) in senders)
-        return int(taken - lost)
-
-
-class Distributed(Stack):
-    """Workers in processes of their own; what they did is what their heartbeats say."""
-
-    def __init__(self, broker: Broker, client: Client, tokenizer: Entry) -> None:
-        super().__init__(broker, client, tokenizer)
-        self._counts: dict[str, int] = {}
-
-    async def follow_health(self) -> None:
-        """Read heartbeats until cancelled."""
-        partitions = [TopicPartition(HEALTH, number) for number in range(worker_settings().partitions)]
-        tail = await self._broker.tail(partitions, from_start=False)
-        while True:
-            for record in await tail.fetch(max_records=100, timeout_s=1.0):
-                health = Health.decode(record.value) if record.value else None
-                if health is not None and health.kind == ShadowService.kind:
-                    self._counts = dict(health.counts or {})
-
-    def checked(self) -> dict[str, int]:
-        return dict(self._counts)
-
-    async def all_checked(self) -> None:
-        """Once no more were taken up for some heartbeats: how many are under way nobody knows."""
-        before = None
-        while (now := self.checked().get("samples", 0)) != before or not now:
-            before = now
-            await asyncio.sleep(QUIET_S)
-
-
-def _kind(job: str) -> str:
-    return job.removeprefix("toksplice.").removeprefix("toksplice-")
 
 
 async def _cost(stack: Stack, corpus: str, pairs: int, requests: int) -> dict[str, Any]:
     rng = random.Random(0)
     starts = [rng.randrange(len(corpus) - CONTEXT_CHARS) for _ in range(LANES)]
-    sessions = [await stack.session(f"cost-{n}", corpus[s : s + CONTEXT_CHARS]) for n, s in enumerate(starts)]
+    sessions = [
+        await stack.session(f"cost-{n}", corpus[s : s + CONTEXT_CHARS], DEADLINE_S) for n, s in enumerate(starts)
+    ]
 
     async def p99_us() -> float:
         latencies = []
@@ -231,17 +110,29 @@ async def _cost(stack: Stack, corpus: str, pairs: int, requests: int) -> dict[st
     }
 
 
+async def _sessions(stack: Embedded, file: Path) -> dict[str, Any]:
+    started_s, sessions, answers = time.perf_counter(), 0, 0
+    for conversation in read_sessions(file):
+        session = stack.client.session(f"recorded-{sessions}", stack.tokenizer.name)
+        for delta in conversation.deltas():
+            await session.append(delta, deadline_s=DEADLINE_S)
+            answers += 1
+            await stack.shadow.has_taken_up(answers - LONG_BACKLOG_MAX)
+        await session.close()
+        sessions += 1
+        note(f"{sessions} sessions, {answers:,} answers, {time.perf_counter() - started_s:,.0f} s")
+    await stack.all_checked()
+    return {"sessions": sessions, "answers": answers, "checked": stack.checked()}
+
+
 async def _edits(stack: Embedded, count: int, seed: int) -> dict[str, Any]:
-    await stack.sample(1.0)
-    before, started_s = stack.checked(), time.perf_counter()
-    earlier = before.get("samples", 0)
-    done = 0
+    started_s, done = time.perf_counter(), 0
 
     async def lane(number: int) -> None:
         nonlocal done
         rng = random.Random(f"{seed}/{number}")
         adversary = Adversary(f"shadow/{seed}/{number}", Stock("shadow"))
-        session = await stack.session(f"edits-{number}", adversary.text(1_000))
+        session = await stack.session(f"edits-{number}", adversary.text(1_000), DEADLINE_S)
         while done < count:
             done += 1
             text = session.text
@@ -254,20 +145,19 @@ async def _edits(stack: Embedded, count: int, seed: int) -> dict[str, Any]:
                 first = len(text[:start].encode())
                 await session.splice(first, first + len(text[start:end].encode()), new, deadline_s=DEADLINE_S)
             if done % BACKLOG_MAX == 0:
-                await stack.shadow.has_taken_up(earlier + done - BACKLOG_MAX)
+                await stack.shadow.has_taken_up(done - BACKLOG_MAX)
             if done % 10_000 == 0:
                 note(f"{done:,} of {count:,} edits, {done / (time.perf_counter() - started_s):,.0f} a second")
 
     await asyncio.gather(*(lane(number) for number in range(EDIT_LANES)))
     await stack.all_checked()
-    counts = {name: number - before.get(name, 0) for name, number in stack.checked().items()}
     seconds = time.perf_counter() - started_s
     return {
         "edits": done,
         "seed": seed,
         "per_second": round(done / seconds, 1),
         "chars": list(EDIT_CHARS),
-        "checked": counts,
+        "checked": stack.checked(),
     }
 
 
@@ -277,80 +167,29 @@ def main() -> int:
     entry = choose_tokenizer(registry, options.tokenizer)
     registry.get(entry.fingerprint).explain()
     results = Results({"processor": processor(), "tokenizer": entry.name})
-    if options.kafka:
-        run_loop(_measure_distributed(entry, options, results))
-    parts = []
-    if options.pairs and not options.kafka:
-        parts.append((ShadowSettings(cpu_share=options.cores), 0))
-    if options.edits:
-        parts.append((ShadowSettings(cpu_share=CHECK_EVERYTHING, processes=options.processes), options.edits))
-    for shadow_settings, edits in parts:
-        run_loop(_measure(registry, entry, shadow_settings, edits, options, results))
+    run_loop(_measure(registry, entry, options, results))
     write_json(asdict(results), options.json)
-    wrong = sum(part.get("checked", {}).get("different", 0) for part in (results.cost, results.edits))
+    wrong = sum(part.get("checked", {}).get("different", 0) for part in (results.cost, results.sessions, results.edits))
     return 1 if wrong else 0
 
 
-async def _measure(
-    registry: Registry,
-    entry: Entry,
-    shadow_settings: ShadowSettings,
-    edits: int,
-    options: argparse.Namespace,
-    results: Results,
-) -> None:
-    settings = worker_settings()
-    broker = make_broker(MEMORY_URL)
-    shadow = WatchedShadow(registry, shadow_settings, options.store)
-    services = [shadow if name == shadow.kind else make(registry, None, NO_FAULTS) for name, make in SERVICES.items()]
-    sampling = replace(settings, sampling=RATE)
-    workers = [make_worker(broker, service, sampling, keep_metrics=True) for service in services]
-    async with running(broker, workers, settings), Client(broker, settings.partitions) as client:
-        stack = Embedded(broker, workers, shadow, client, entry)
-        if edits:
-            results.edits = await _edits(stack, edits, options.seed)
-        else:
+async def _measure(registry: Registry, entry: Entry, options: argparse.Namespace, results: Results) -> None:
+    if options.pairs and options.kafka:
+        async with distributed(
+            options.kafka, options.registry, entry, cores=options.cores, store=options.store, sampling=RATE
+        ) as processes:
+            results.cost = await _cost(processes, _corpus(), options.pairs, options.requests)
+    elif options.pairs:
+        settings = ShadowSettings(cpu_share=options.cores)
+        async with embedded(registry, entry, settings, store=options.store, sampling=RATE) as stack:
             results.cost = await _cost(stack, _corpus(), options.pairs, options.requests)
-
-
-async def _measure_distributed(entry: Entry, options: argparse.Namespace, results: Results) -> None:
-    settings = worker_settings()
-    broker = make_broker(options.kafka)
-    await connect(broker, settings)
-    with _processes(options):
-        async with Client(broker, settings.partitions) as client:
-            stack = Distributed(broker, client, entry)
-            following = asyncio.create_task(stack.follow_health())
-            results.cost = await _cost(stack, _corpus(), options.pairs, options.requests)
-            following.cancel()
-    await broker.stop()
-
-
-@contextmanager
-def _processes(options: argparse.Namespace) -> Iterator[None]:
-    """A process for each worker, ended in the end."""
-    environment = os.environ | {
-        "TOKSPLICE_SAMPLING": str(RATE),
-        "TOKSPLICE_SHADOW_CPU_SHARE": str(options.cores),
-        "TOKSPLICE_SHADOW_STORE": str(Path(options.store).absolute()),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
-    registry = ["--registry", str(options.registry)] if options.registry else []
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "worker", name, "--broker", options.kafka, *registry],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-        )
-        for name in SERVICES
-    ]
-    try:
-        yield
-    finally:
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.wait()
+    settings = ShadowSettings(cpu_share=CHECK_EVERYTHING, processes=options.processes, priority=Priority.LOW)
+    if options.sessions:
+        async with embedded(registry, entry, settings, store=options.store, sampling=1.0) as stack:
+            results.sessions = await _sessions(stack, options.sessions)
+    if options.edits:
+        async with embedded(registry, entry, settings, store=options.store, sampling=1.0) as stack:
+            results.edits = await _edits(stack, options.edits, options.seed)
 
 
 def _corpus() -> str:
@@ -364,6 +203,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kafka", metavar="URL", help="kafka://host:port: measure the cost there, a process a worker")
     parser.add_argument("--pairs", type=int, default=20, metavar="N", help="of the cost (default 20); 0 leaves it out")
     parser.add_argument("--requests", type=positive, default=1_000, metavar="N", help="in each half of a pair")
+    parser.add_argument("--sessions", type=Path, metavar="FILE", help="replay recorded sessions, every answer checked")
     parser.add_argument("--edits", type=int, default=0, metavar="N", help="edits to check, all of them (default 0)")
     parser.add_argument("--cores", type=float, default=0.5, metavar="N", help="for checking, in the cost (default 0.5)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the edits (default 0)")
