@@ -59,7 +59,15 @@ def write_json(payload: Any, target: str | Path = "-") -> None:
 
 def written_time(time_ms: int) -> str:
     """Epoch milliseconds as people read them, UTC."""
-    return datetime.fromtimestamp(time_ms / 1e3, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(time_ms / 1e3, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a record may hold any number
+        return f"{time_ms} ms"
+
+
+def printable(word: str) -> str:
+    """A word of a record as a terminal may show it: what would command the terminal is escaped."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in word)
 
 
 class Bar:

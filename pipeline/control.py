@@ -22,6 +22,12 @@ class ControlView(Protocol):
         """True while fast paths are barred for this tokenizer: only the reference's own full encode may
         answer."""
 
+    def own_breaker_open(self, fingerprint: str) -> bool:
+        """True while the tokenizer's own breaker is open, which stays when that of all is closed."""
+
+    def own_sampling(self, fingerprint: str) -> float | None:
+        """What the tokenizer's own record says of sampling; None when it says nothing."""
+
     def sampling(self, fingerprint: str) -> float:
         """Share, 0 to 1, of this tokenizer's answers to sample for checking."""
 
@@ -73,9 +79,18 @@ class ControlState:
         records = (self._latest.get(ALL_TOKENIZERS), self._latest.get(fingerprint))
         return any(control.breaker_open for control in records if control is not None)
 
+    def own_breaker_open(self, fingerprint: str) -> bool:
+        return _is_open(self._latest.get(fingerprint))
+
+    def own_sampling(self, fingerprint: str) -> float | None:
+        control = self._latest.get(fingerprint)
+        return None if control is None else control.sampling
+
     def sampling(self, fingerprint: str) -> float:
-        control = self._latest.get(fingerprint) or self._latest.get(ALL_TOKENIZERS)
-        return self._default_sampling if control is None else control.sampling
+        for said in (self.own_sampling(fingerprint), self.own_sampling(ALL_TOKENIZERS)):
+            if said is not None:
+                return said
+        return self._default_sampling
 
 
 def _is_open(control: Control | None) -> bool:

@@ -108,9 +108,14 @@ class Trial:
         """Set once the answer is to be sampled."""
 
     def before(self, session: Session, *paths: Path) -> None:
-        """Keep the state that a patch will apply to, if an answer on one of `paths` would be sampled. O(1). Call it
-        when nobody else touches the session."""
-        if self._samples.due(self._work.fingerprint, paths):
+        """Keep the state that a patch will apply to, if an answer on one of `paths` may be sampled. O(1). Call it
+        when nobody else touches the session.
+
+        Other answers may be counted while this one is made, so it is known only afterwards whether it is the chosen
+        one. A session on the reference is kept only when it would be the next, since its change then copies it.
+        """
+        samples, fingerprint = self._samples, self._work.fingerprint
+        if samples.wanted(fingerprint) if session.native else samples.due(fingerprint, paths):
             self._before = session.fork()
 
     def after(self, reply: Reply, session: Session | None = None, certificate: str = "") -> None:
@@ -180,6 +185,10 @@ class Samples:
     def trial(self, work: Work) -> Trial:
         """Begin with a request."""
         return Trial(self, work)
+
+    def wanted(self, fingerprint: str) -> bool:
+        """Whether any answers of this tokenizer are sampled."""
+        return self._control.sampling(fingerprint) > 0
 
     def due(self, fingerprint: str, paths: tuple[Path, ...]) -> bool:
         """Whether the next answer on one of `paths` is sampled."""

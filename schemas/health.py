@@ -72,7 +72,7 @@ class Control(Record):
 
     tokenizer: str
     breaker_open: bool
-    sampling: float
+    sampling: float | None = None
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field(
@@ -84,5 +84,10 @@ class Control(Record):
         Field(
             "breaker_open", Bool(), "true: no splicing and no engine; the reference encodes every text in full.", "yes"
         ),
-        Field("sampling", Fraction(), "Share of answers that are checked against the reference.", "yes"),
+        Field(
+            "sampling",
+            Fraction(),
+            'Share of answers that are checked against the reference. Without it the record of "*" says, or else each '
+            "worker's own setting.",
+        ),
     )

@@ -159,7 +159,7 @@ class Finding(Record):
     """A sample that is wrong, and where.
 
     `index`, `answer_total` and `expected_total` count tokens. `redacted`: text, ids, offsets and restarts of
-    the sample were taken out by the operator's wish.
+    the sample, and the two ids, were taken out by the operator's wish.
     """
 
     sample: Sample
@@ -180,8 +180,8 @@ class Finding(Record):
         Field("tier", Choice(Tier), "What contradicted it.", "yes"),
         Field("kind", Choice(DifferenceKind), "How it differs.", "yes"),
         Field("index", Int(), "The first token that differs.", "yes"),
-        Field("answer_id", Int(), "The answer's id there.", "unless the answer ends before"),
-        Field("expected_id", Int(), "The right id there.", "unless the right ids end before"),
+        Field("answer_id", Int(), "The answer's id there.", "unless the answer ends before, or redacted"),
+        Field("expected_id", Int(), "The right id there.", "unless the right ids end before, or redacted"),
         Field("answer_total", Int(), "Ids of the answer.", "yes"),
         Field("expected_total", Int(), "Ids that are right.", "yes"),
         Field("redacted", Bool(), "Whether text, ids, offsets and restarts of the sample were taken out."),

@@ -82,11 +82,13 @@ class Alarm:
         self._ctx.telemetry.fail(span, EVENT)
 
     async def _open_breaker(self, fingerprint: str) -> None:
-        """Bar the tokenizer's fast paths on every worker. Only an operator takes that back."""
+        """Bar the tokenizer's fast paths on every worker. Only an operator takes that back. The breaker of all does not
+        stand in for it: whoever closes that one knows nothing of this finding."""
         control = self._ctx.control
-        if control.breaker_open(fingerprint):
+        if control.own_breaker_open(fingerprint):
             return
-        record = Control(tokenizer=fingerprint, breaker_open=True, sampling=control.sampling(fingerprint))
+        # Whatever sampling was set stays; what was not, each worker goes on to decide by its own setting.
+        record = Control(tokenizer=fingerprint, breaker_open=True, sampling=control.own_sampling(fingerprint))
         await self._ctx.producer.send(CONTROL, record.encode(), key=fingerprint.encode())
 
     async def _drop_session(self, sample: Sample) -> None:
@@ -139,7 +141,7 @@ class Alarm:
 
 
 def redacted(finding: Finding) -> Finding:
-    """The finding without text, without ids and offsets, which are text to whoever has the vocabulary, and without
+    """The finding without text, without any ids and offsets, which are text to whoever has the vocabulary, and without
     restarts, which are the shape of one."""
     sample = replace(finding.sample, text=b"", ids=b"", offsets=None, restarts=None)
-    return replace(finding, sample=sample, redacted=True)
+    return replace(finding, sample=sample, answer_id=None, expected_id=None, redacted=True)

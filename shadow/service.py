@@ -13,6 +13,7 @@ import logging
 import os
 from collections import Counter, deque
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -62,6 +63,15 @@ class TokenizerFiles(Protocol):
     def path(self, name_or_fingerprint: str) -> Path: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A wrong answer, in the sample at `offset` of a partition."""
+
+    offset: int
+    tier: Tier
+    difference: Difference
+
+
 class ShadowService:
     """Checks sampled answers. Keeps nothing between records but the findings."""
 
@@ -87,6 +97,8 @@ class ShadowService:
         """Where registered tokenizers lie, by fingerprint: a file is what its name says, for ever."""
         self._unserved: set[str] = set()
         """Of these, those that the engine's judges refused."""
+        self._found: dict[int, _Found] = {}
+        """What was found wrong last in each partition and has not had all its consequences."""
         self._covered: deque[bool] = deque(maxlen=COVERAGE_SAMPLES)
         self._fingerprints: tuple[str, ...] = ()
         self._ctx: Context
@@ -120,10 +132,11 @@ class ShadowService:
         await self._store.close()
 
     async def partitions_assigned(self, partitions: frozenset[int]) -> None:
-        """No state a partition."""
+        """A finding whose alarm did not get through is kept with its partition."""
 
     async def partitions_lost(self, partitions: frozenset[int]) -> None:
-        """No state a partition."""
+        for partition in partitions:
+            self._found.pop(partition, None)
 
     def health(self) -> ServiceHealth:
         return ServiceHealth(tokenizers=self._fingerprints, detail=self._store.problem, counts=self._counts)
@@ -134,13 +147,19 @@ class ShadowService:
         head = SampleHead.skim(record.value, self._ctx.limits)
         age_ms = self._ctx.clock.now_ms() - head.time_ms
         self._ctx.telemetry.shadow_lag.set(max(0, age_ms) / 1_000)
+        found = self._found.get(record.partition)
+        if found is not None and found.offset == record.offset:
+            # Its alarm did not get through. A second check might not be paid for, and the first one counts.
+            tier: Tier | None = found.tier
+            await self._wrong(head, record, found.tier, found.difference)
+        else:
+            tier = await self._check(head, record, record.value)
         self._counts["samples"] += 1
-        tier = await self._check(head, record.value)
         self._covered.append(tier is Tier.REFERENCE)
         self._ctx.telemetry.shadow_coverage.set(sum(self._covered) / len(self._covered))
         return None
 
-    async def _check(self, head: SampleHead, value: bytes) -> Tier | None:
+    async def _check(self, head: SampleHead, record: Record, value: bytes) -> Tier | None:
         """Judge a sample and act on it; returns what judged it, None when nothing did."""
         try:
             path = await self._file(head.fingerprint)
@@ -159,14 +178,23 @@ class ShadowService:
             if judged is None:
                 continue
             (difference,) = judged
-            if difference is None and tier is Tier.REFERENCE and head.route.engine is Engine.NATIVE:
-                await self._check_restarts(head, path, value)
             if difference is not None:
-                await self._alarm.raise_for(await self._sample(value), tier, difference)
-            self._count(head, tier, "equal" if difference is None else "different")
+                await self._wrong(head, record, tier, difference)
+                return tier
+            if tier is Tier.REFERENCE and head.route.engine is Engine.NATIVE:
+                await self._check_restarts(head, record, path, value)
+            self._count(head, tier, "equal")
             return tier
         self._drop(BUDGET)
         return None
+
+    async def _wrong(self, head: SampleHead, record: Record, tier: Tier, difference: Difference) -> None:
+        """Have everything follow from a wrong answer. It is remembered until all of it has, for the broker may be away
+        meanwhile and the record come again."""
+        self._found[record.partition] = _Found(record.offset, tier, difference)
+        await self._alarm.raise_for(await self._sample(record.value or b""), tier, difference)
+        self._found.pop(record.partition, None)
+        self._count(head, tier, "different")
 
     async def _file(self, fingerprint: str) -> Path:
         """The tokenizer's file. Raises TokSpliceError when it is not registered."""
@@ -194,7 +222,7 @@ class ShadowService:
         budget.charge(verdict.cpu_s)
         return (verdict.difference,)
 
-    async def _check_restarts(self, head: SampleHead, path: Path, value: bytes) -> None:
+    async def _check_restarts(self, head: SampleHead, record: Record, path: Path, value: bytes) -> None:
         """Have the engine judge what the reference knows nothing of; as far as the engine's budget goes."""
         try:
             (difference,) = await self._judged(Tier.ENGINE, head.fingerprint, path, value) or (None,)
@@ -202,8 +230,7 @@ class ShadowService:
             _log.warning("the restart places of a sample were not judged: %s", error.code)
             return
         if difference is not None:
-            await self._alarm.raise_for(await self._sample(value), Tier.ENGINE, difference)
-            self._count(head, Tier.ENGINE, "different")
+            await self._wrong(head, record, Tier.ENGINE, difference)
 
     async def _sample(self, value: bytes) -> Sample:
         return await self._ctx.run_blocking(Sample.decode, value, self._ctx.limits)

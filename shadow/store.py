@@ -6,7 +6,9 @@ file, since the finding is on tokenize.quarantine as well; what people ask for r
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import logging
 import os
 import sqlite3
@@ -24,6 +26,8 @@ from schemas.sample import Finding
 
 FORMAT: Final = 1
 """`PRAGMA user_version` of the file."""
+_NEW: Final = 0
+"""The same of a file that was just made."""
 BUSY_S: Final = 5.0
 """Longest wait for another process that has the file locked, such as the command beside a running worker."""
 
@@ -67,6 +71,7 @@ DELETE FROM findings WHERE sample_id IN (
 )
 """
 _VACUUM: Final = "PRAGMA incremental_vacuum"
+_EMPTY_LOG: Final = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 T = TypeVar("T")
 
@@ -106,10 +111,16 @@ class Listed:
 
 
 class QuarantineStore:
-    """The file. Used on one event loop; `close` last. It is opened, or created, by whatever is done first."""
+    """The file. Used on one event loop; `close` last. It is opened, or created, by whatever is done first.
 
-    def __init__(self, path: str | os.PathLike[str], limits: StoreLimits | None = None) -> None:
+    With `read_only` it is neither created nor changed in any way, whatever file the path names.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], limits: StoreLimits | None = None, *, read_only: bool = False
+    ) -> None:
         self.path = Path(path)
+        self._read_only = read_only
         self._limits = limits or StoreLimits()
         self._connection: aiosqlite.Connection | None = None
         self.problem = ""
@@ -183,6 +194,8 @@ class QuarantineStore:
                     changed.append(cursor.rowcount)
             await connection.commit()
             await connection.execute_fetchall(_VACUUM)
+            # Until then the log beside the file has what was deleted, and the file itself too.
+            await connection.execute_fetchall(_EMPTY_LOG)
             return changed[0]
 
         return await self._use(run)
@@ -191,9 +204,15 @@ class QuarantineStore:
         """What `use` returns. After a failure the next use opens the file anew."""
         try:
             result = await use(await self._connected())
+        except asyncio.CancelledError:
+            # In the middle of a transaction, which would keep the file locked for everybody else.
+            await asyncio.shield(self.close())
+            raise
         except (sqlite3.Error, OSError, ValueError) as error:
             # aiosqlite says ValueError for a connection that was closed under it.
-            self.problem = f"{self.path} cannot be used: {type(error).__name__}"
+            # Heartbeats say it, and they are UTF-8, which a path need not be.
+            where = os.fsencode(self.path).decode("utf-8", "replace")
+            self.problem = f"{where} cannot be used: {type(error).__name__}"
             await self.close()
             raise StoreError(f"{self.problem} ({error})") from error
         self.problem = ""
@@ -201,24 +220,29 @@ class QuarantineStore:
 
     async def _connected(self) -> aiosqlite.Connection:
         if self._connection is None:
-            connection = await aiosqlite.connect(_private(self.path), timeout=BUSY_S)
+            target = _existing(self.path) if self._read_only else _private(self.path).absolute().as_uri()
+            connection = await aiosqlite.connect(target, uri=True, timeout=BUSY_S)
             try:
-                await self._prepare(connection)
+                await (self._check(connection) if self._read_only else self._prepare(connection))
             except BaseException:
                 await connection.close()
                 raise
             self._connection = connection
         return self._connection
 
+    async def _check(self, connection: aiosqlite.Connection, *formats: int) -> None:
+        """Raise sqlite3.DatabaseError for a file of another format than FORMAT or one of `formats`."""
+        async with connection.execute("PRAGMA user_version") as cursor:
+            row = await cursor.fetchone()
+        if row is not None and row[0] not in (FORMAT, *formats):
+            raise sqlite3.DatabaseError(f"the file has format {row[0]}, this version reads {FORMAT}")
+
     async def _prepare(self, connection: aiosqlite.Connection) -> None:
         await connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         await connection.execute("PRAGMA journal_mode = WAL")
         # What is deleted was somebody's text: it does not stay in free pages.
         await connection.execute("PRAGMA secure_delete = ON")
-        async with connection.execute("PRAGMA user_version") as cursor:
-            row = await cursor.fetchone()
-        if row is not None and row[0] not in (0, FORMAT):
-            raise sqlite3.DatabaseError(f"the file has format {row[0]}, this version reads {FORMAT}")
+        await self._check(connection, _NEW)
         await connection.execute(_TABLE)
         await connection.execute(_INDEX)
         await connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -229,6 +253,13 @@ def _listed(row: tuple[Any, ...]) -> Listed:
     *names, index, redacted, size_bytes = row
     sample_id, time_ms, tokenizer, path, route, kind, tier = names
     return Listed(sample_id, time_ms, tokenizer, path, route, kind, tier, index, bool(redacted), size_bytes)
+
+
+def _existing(path: Path) -> str:
+    """The URI of a file that is only read. Raises OSError for what is none, and might never be read to its end."""
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+    return f"{path.absolute().as_uri()}?mode=ro"
 
 
 def _private(path: Path) -> Path:

@@ -14,12 +14,13 @@ def pytest_case(case: Case, sample: Sample, tokenizer_json: Path) -> str:
     """Python source of a test that fails while the fault is there. It holds the text of the case."""
     first, *others = case.settled().steps
     special = case.add_special_tokens
-    name = sample.tokenizer or "without a name"
+    name = _plain(sample.tokenizer or "without a name")
+    engine, version = _plain(sample.engine or "?"), _plain(sample.engine_version or "?")
     lines = [
-        f'"""Sample {sample.sample_id} of tokenizer {name}, made small by `toksplice shadow replay`.',
+        f'"""Sample {_plain(sample.sample_id)} of tokenizer {name}, made small by `toksplice shadow replay`.',
         "",
-        f"Fingerprint {sample.fingerprint}; answered by {sample.worker} on path {sample.path}, route {sample.route},",
-        f"engine {sample.engine or '?'} {sample.engine_version or '?'}.",
+        f"Fingerprint {_plain(sample.fingerprint)}; answered by {_plain(sample.worker)}",
+        f"on path {sample.path}, route {sample.route}, engine {engine} {version}.",
         '"""',
         "",
         "import toksplice",
@@ -45,5 +46,12 @@ def pytest_case(case: Case, sample: Sample, tokenizer_json: Path) -> str:
     return "\n".join(lines)
 
 
+def _plain(word: str) -> str:
+    """A word of the record as it may stand in the docstring: whoever wrote it writes no code."""
+    return "".join(
+        letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "?" for letter in word
+    )
+
+
 def _identifier(sample_id: str) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in sample_id[:_SHORT_ID])
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in sample_id[:_SHORT_ID])

@@ -19,6 +19,7 @@ from shadow.faults.catalogue import CATALOGUE, Injection
 
 HEALTHY_ANSWERS: Final = 200
 """Answers of each shape with nothing planted."""
+SEED_DIGITS_MAX: Final = 18
 
 _ALARMED: Final = ("shadow.alarm", "repair_worker.keeper")
 """Loggers that report what a drill provokes, hundreds of times."""
@@ -30,8 +31,8 @@ def run_drill(pattern: str, seed_word: str, json_target: str | None) -> int:
     chosen = [injection for name, injection in CATALOGUE.items() if fnmatch.fnmatchcase(name, pattern)]
     if not chosen:
         raise CliError(ExitCode.USAGE, f"no injection is named like {pattern!r}")
-    if not seed_word.isdecimal():
-        raise CliError(ExitCode.USAGE, "with --faults, --seed is a whole number")
+    if not seed_word.isdecimal() or len(seed_word) > SEED_DIGITS_MAX:
+        raise CliError(ExitCode.USAGE, f"with --faults, --seed is a whole number of up to {SEED_DIGITS_MAX} digits")
     seed, started = int(seed_word), time.monotonic()
     levels = {name: logging.getLogger(name).level for name in _ALARMED}
     for name in _ALARMED:

@@ -132,7 +132,17 @@ async def _fetch(opened: Opened, sample_id: str) -> tuple[Finding, list[Request]
             raise CliError(ExitCode.INPUT, f"{source.where} has no finding {sample_id[:80]!r}: see `shadow report`")
         if finding.redacted:
             raise CliError(ExitCode.INPUT, "this finding was kept without its text (TOKSPLICE_SHADOW_TEXT=redact)")
+        if not _is_text(finding.sample.text):
+            raise CliError(ExitCode.INPUT, "the text of this finding is not UTF-8: no tokenizer can be asked about it")
         return finding, await source.requests(finding.sample)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def replayed(finding: Finding, requests: Sequence[Request], registry: Registry, bounds: Bounds) -> dict[str, Any]:

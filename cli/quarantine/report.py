@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from cli.errors import ExitCode
-from cli.output import note, stdout, write_json, written_time
+from cli.output import note, printable, stdout, write_json, written_time
 from cli.quarantine.breakers import open_breakers
 from cli.quarantine.source import Source
 from cli.topics import records_of
@@ -106,13 +106,14 @@ def _print(facts: dict[str, Any]) -> None:
         out.print(f"open breakers: {breakers}", markup=False, soft_wrap=True)
     for axis, counts in facts["counts"].items():
         if counts:
-            out.print(f"by {axis}: " + ", ".join(f"{name or '?'} {count:,}" for name, count in counts.items()))
+            line = ", ".join(f"{printable(name) or '?'} {count:,}" for name, count in counts.items())
+            out.print(f"by {axis}: {line}", markup=False)
     table = Table(title=f"{facts['total']:,} findings, page {facts['page']} of {facts['pages']}")
     for column in _COLUMNS:
         table.add_column(column, justify="right" if column in ("token", "bytes") else "left")
     for row in facts["findings"]:
         size = f"{row['size_bytes']:,}" + (" (redacted)" if row["redacted"] else "")
-        words = [row[key] for key in ("sample_id", "time", "tokenizer", "path", "route", "kind")]
+        words = [printable(row[key]) for key in ("sample_id", "time", "tokenizer", "path", "route", "kind")]
         table.add_row(*words, f"{row['token']:,}", row["tier"], size)
     out.print(table, markup=False)
     if coverage is None:

@@ -38,11 +38,11 @@ class Source(Protocol):
 
 
 class FileSource:
-    """The SQLite file. It is not made when it is not there."""
+    """The SQLite file. It is not made when it is not there, nor changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._store = QuarantineStore(path)
+        self._store = QuarantineStore(path, read_only=True)
 
     @property
     def where(self) -> str:

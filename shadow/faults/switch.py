@@ -10,7 +10,6 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 from pipeline.errors import SettingsError
 from pipeline.settings import setting
@@ -60,8 +59,9 @@ def check_place(servers: Sequence[str], sampling: float) -> None:
 
 
 def _is_loopback(address: str) -> bool:
-    host = urlsplit(f"//{address.strip()}").hostname or ""
-    if host in _LOCAL_NAMES:
+    # Split as the client does: what stands before a `#` or `?` is a part of the name.
+    host = address.strip().rpartition(":")[0].removeprefix("[").removesuffix("]")
+    if host.lower() in _LOCAL_NAMES:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

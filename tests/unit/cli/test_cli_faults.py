@@ -92,6 +92,7 @@ def test_a_fault_that_spares_an_answer_is_none_that_stays() -> None:
 def test_a_drill_says_what_it_does_not_understand(command: Command) -> None:
     assert command("verify", "--faults", "nothing/*").code == 2
     assert command("verify", "--faults", "--seed", "words").code == 2
+    assert command("verify", "--faults", "--seed", "9" * 5_000).code == 2
     assert command("verify", "--faults", "--tokenizer", "gpt2").code == 2
 
 

@@ -115,6 +115,32 @@ def test_a_file_that_is_none_is_one_error(command: Command, tmp_path: FilePath) 
         assert len(done.err.strip().splitlines()) == 1
 
 
+def test_what_a_record_says_is_shown_as_it_is(command: Command, store: FilePath) -> None:
+    """No markup, nothing that commands a terminal, and any number for a time."""
+    odd = replace(finding().sample, tokenizer="[/red]", sample_id="[bold]\x1b]0;x\x07")
+    keep(store, finding(sample=odd, time_ms=2**53 - 1))
+    done = command("shadow", "report")
+    assert done.code == 0
+    assert "by tokenizer: [/red] 1" in done.out
+    assert r"[bold]\x1b]0;x\x07" in done.out
+    assert f"{2**53 - 1} ms" in done.out
+
+
+def test_a_report_changes_no_file(command: Command, tmp_path: FilePath) -> None:
+    notes = tmp_path / "notes"
+    notes.write_bytes(b"")
+    notes.chmod(0o644)
+    assert command("shadow", "report", "--store", notes).code == 6
+    assert (notes.read_bytes(), notes.stat().st_mode & 0o777) == (b"", 0o644)
+
+
+def test_a_text_that_is_none_is_not_replayed(command: Command, store: FilePath) -> None:
+    keep(store, finding(sample=replace(finding().sample, text=b"\xff")))
+    done = command("shadow", "replay", finding().sample.sample_id)
+    assert done.code == 3
+    assert "not UTF-8" in done.err
+
+
 async def test_with_a_broker_the_report_tells_coverage_and_breakers(broker: MemoryBroker) -> None:
     producer = await broker.producer()
     health = Health(

@@ -14,7 +14,9 @@ from worker_kit import NAME, Bench, TinyRegistry, base_of, bench, ids_of, refere
 from consumers.cpu_fallback.service import CpuFallbackService
 from pipeline.errors import BrokerUnavailableError, RecordTooLargeError
 from pipeline.samples import ENTRY_BYTES, Dropped, library_versions
+from pipeline.sampling import Sampler
 from pipeline.telemetry import Telemetry
+from schemas.codes import Status
 from schemas.headers import TRACEPARENT, find
 from schemas.health import Control
 from schemas.reply import Path, Reply, Route
@@ -301,3 +303,29 @@ async def test_a_producer_that_could_not_be_had_is_asked_for_again() -> None:
             await it.ask(work(request_id, text=TEXT))
         assert [sample.request_id for sample in await samples_of(it)] == ["b"]
         assert dropped(it) == {"broker": 1}
+
+
+@pytest.mark.parametrize(("engine", "sampling"), [(True, 0.05), (False, 0.05), (True, 0.0)])
+async def test_the_state_before_is_kept_whatever_is_answered_meanwhile(engine: bool, sampling: float) -> None:
+    """Or the patch of an answer that is overtaken could not be checked. A session on the reference is kept only when
+    it is its turn: its change would copy it."""
+    async with repair_bench(sampling=sampling) as it:
+        samples = it.ctx.samples
+        samples.sampler = Sampler(0, "w", first_answers=0)
+        session = tiny(engine=engine).session(TEXT)
+        asked = work("r", Op.APPEND, text="fox")
+        while samples.due(asked.fingerprint, (Path.REPAIR,)):
+            samples.take(asked.fingerprint, Path.REPAIR)
+        trial = samples.trial(asked)
+        trial.before(session, Path.REPAIR)
+        for _ in range(40):
+            if samples.due(asked.fingerprint, (Path.REPAIR,)):
+                break
+            samples.take(asked.fingerprint, Path.REPAIR)
+        reply = Reply(request_id="r", status=Status.OK, path=Path.REPAIR, route=Route.A)
+        trial.after(reply, session)
+        if not sampling:
+            assert trial.evidence is None
+            return
+        assert trial.evidence is not None
+        assert (trial.evidence.before is not None) == engine

@@ -364,7 +364,7 @@ async def test_gauges_follow_the_partitions() -> None:
             assert {(point.attributes or {})["partition"] for point in points} == {"0", "1"}
 
 
-def switch(tokenizer: str, *, breaker_open: bool, sampling: float) -> bytes:
+def switch(tokenizer: str, *, breaker_open: bool, sampling: float | None) -> bytes:
     return Control(tokenizer=tokenizer, breaker_open=breaker_open, sampling=sampling).encode()
 
 
@@ -416,7 +416,9 @@ def test_control_of_one_tokenizer_and_of_all() -> None:
     assert apply("fp", b"\xc1 unreadable") == (True, 0.0)
     assert apply("*", switch("*", breaker_open=True, sampling=1.0)) == (True, 0.0)
     assert apply("fp", switch("fp", breaker_open=False, sampling=0.0)) == (True, 0.0), "all is all"
-    assert apply("*", None) == (False, 0.0)
+    assert apply("*", switch("*", breaker_open=False, sampling=0.5)) == (False, 0.0)
+    assert apply("fp", switch("fp", breaker_open=True, sampling=None)) == (True, 0.5), "it says nothing of sampling"
+    assert apply("*", None) == (True, 0.25)
     assert apply("fp", None) == (False, 0.25)
 
 

@@ -243,7 +243,17 @@ def test_a_drill_may_run_on_this_machine(server: str) -> None:
 
 @pytest.mark.parametrize(
     "servers",
-    [("kafka:9092",), ("10.0.0.7:9092",), ("localhost:9092", "example.org:9092"), ("127.0.0.1.example.org:1",), ("",)],
+    [
+        ("kafka:9092",),
+        ("10.0.0.7:9092",),
+        ("localhost:9092", "example.org:9092"),
+        ("127.0.0.1.example.org:1",),
+        ("127.0.0.1#.example.org:1",),
+        ("127.0.0.1?.example.org:1",),
+        ("127.0.0.1/.example.org:1",),
+        ("127.0.0.1:1@example.org:1",),
+        ("",),
+    ],
 )
 def test_a_drill_is_refused_elsewhere(servers: tuple[str, ...]) -> None:
     with pytest.raises(SettingsError, match="unless the broker is on this machine"):

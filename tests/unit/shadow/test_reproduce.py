@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from schemas.sample import DifferenceKind
 from shadow.history import recorded
 from shadow.reproduce import Case, Step, by_engine, by_reference, isolated, made_up, run
 from shadow.shrink import Effort, shrink
+from shadow.testcase import pytest_case
 from toksplice import Patch, Session
 from toksplice.engine_session import EngineSession
 from toksplice.errors import ReferenceFailedError
@@ -209,3 +212,14 @@ def test_time_is_bounded() -> None:
 
     small = shrink(case(Step(0, 0, "ab" * 1_000 + "x")), fails, Effort(10_000, 5, lambda: now_s))
     assert (small.tries, small.minimal) == (5, False)
+
+
+def test_whoever_wrote_the_sample_writes_no_code_into_its_test() -> None:
+    wicked = 'a"""\nraise SystemExit\n"""\\N{nothing}²'
+    odd = sample(sample_id=wicked, tokenizer=wicked, worker=wicked, engine=wicked, engine_version=wicked)
+    source = pytest_case(isolated(odd), odd, Path("tokenizer.json"))
+    docstring, imported, named, function = ast.parse(source).body
+    assert isinstance(docstring, ast.Expr)
+    assert isinstance(imported, ast.Import)
+    assert isinstance(named, ast.Assign)
+    assert isinstance(function, ast.FunctionDef)

@@ -22,7 +22,7 @@ from worker_kit import PARTITIONS, Bench, bench
 from pipeline.errors import BrokerUnavailableError, SettingsError
 from pipeline.settings import from_env
 from schemas.errors import ProtocolError
-from schemas.health import Control
+from schemas.health import ALL_TOKENIZERS, Control
 from schemas.reply import Route
 from schemas.sample import DifferenceKind, Finding, Sample, Tier
 from schemas.topics import CONTROL, QUARANTINE, REPAIR, SHADOW, partition_for, session_key
@@ -96,8 +96,8 @@ async def test_a_wrong_answer_has_every_consequence(tmp_path: Path, caplog: pyte
         (switched,) = it.sent(CONTROL)
         assert switched.key == wrong.fingerprint.encode()
         assert Control.decode(switched.value or b"") == Control(
-            tokenizer=wrong.fingerprint, breaker_open=True, sampling=0.25
-        ), "the rate stays as it is"
+            tokenizer=wrong.fingerprint, breaker_open=True, sampling=None
+        ), "each worker goes on at its own rate, which need not be that of this one"
         (dropped,) = it.sent(REPAIR)
         assert Drop.decode(dropped.value or b"") == Drop(tenant="acme", session_id="s", fingerprint=wrong.fingerprint)
         assert dropped.partition == partition_for(session_key("acme", "s"), PARTITIONS)
@@ -116,6 +116,15 @@ async def test_a_wrong_answer_has_every_consequence(tmp_path: Path, caplog: pyte
         assert not span.status.is_ok
 
 
+async def test_a_rate_that_was_set_stays_when_a_breaker_opens(tmp_path: Path) -> None:
+    async with shadow(tmp_path) as (it, _):
+        control = Control(tokenizer=sample().fingerprint, breaker_open=False, sampling=0.5)
+        it.control.apply(it.record(control.encode(), CONTROL))
+        await hand(it, with_wrong_id())
+        (switched,) = it.sent(CONTROL)
+        assert Control.decode(switched.value or b"").sampling == 0.5
+
+
 async def test_an_open_breaker_is_not_opened_again_and_a_one_off_has_no_session_to_drop(tmp_path: Path) -> None:
     async with shadow(tmp_path) as (it, _):
         control = Control(tokenizer=sample().fingerprint, breaker_open=True, sampling=1.0)
@@ -124,6 +133,16 @@ async def test_an_open_breaker_is_not_opened_again_and_a_one_off_has_no_session_
         assert it.sent(CONTROL) == []
         assert it.sent(REPAIR) == []
         assert len(findings(it)) == 1
+
+
+async def test_the_breaker_of_all_does_not_stand_in_for_the_tokenizer_s_own(tmp_path: Path) -> None:
+    async with shadow(tmp_path) as (it, _):
+        control = Control(tokenizer=ALL_TOKENIZERS, breaker_open=True, sampling=0.5)
+        it.control.apply(it.record(control.encode(), CONTROL))
+        await hand(it, with_wrong_id())
+        (opened,) = it.sent(CONTROL)
+        own = Control.decode(opened.value or b"")
+        assert (own.tokenizer, own.breaker_open, own.sampling) == (sample().fingerprint, True, None)
 
 
 @pytest.mark.parametrize("topic", [CONTROL, REPAIR, QUARANTINE])
@@ -136,6 +155,34 @@ async def test_what_a_broker_refuses_is_done_when_the_sample_comes_again(topic: 
         assert {sent.topic for sent in it.producer.sent} == {CONTROL, REPAIR, QUARANTINE}
         assert len(await service._store.list()) == 1
         assert it.count("toksplice.shadow.mismatches") == 1
+
+
+async def test_what_was_found_is_not_left_to_a_second_check(tmp_path: Path) -> None:
+    """The broker fails after the check, and by the next try the budget is spent."""
+    async with shadow(tmp_path) as (it, service):
+        record = it.record(with_wrong_id().encode(), SHADOW)
+        it.producer.fail_next(CONTROL)
+        with pytest.raises(BrokerUnavailableError):
+            await service.handle(record)
+        for budget in service._budgets.values():
+            budget.charge(1_000_000)
+        await service.handle(record)
+        assert {sent.topic for sent in it.producer.sent} == {CONTROL, REPAIR, QUARANTINE}
+        assert findings(it)[0].tier is Tier.REFERENCE
+        assert checked(it, "reference", "different") == 1
+        assert service.health().counts["samples"] == 1
+        await service.handle(record)
+        assert it.count("toksplice.shadow.dropped", reason="budget") == 1, "only until it has had its consequences"
+
+
+async def test_what_was_found_goes_with_its_partition(tmp_path: Path) -> None:
+    async with shadow(tmp_path) as (it, service):
+        record = it.record(with_wrong_id().encode(), SHADOW)
+        it.producer.fail_next(CONTROL)
+        with pytest.raises(BrokerUnavailableError):
+            await service.handle(record)
+        await service.partitions_lost(frozenset({record.partition}))
+        assert service._found == {}
 
 
 async def test_texts_can_be_kept_out_of_everything(tmp_path: Path) -> None:

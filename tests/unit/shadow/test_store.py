@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
+import aiosqlite
 import pytest
 from shadow_kit import finding
 
@@ -111,6 +115,76 @@ async def test_what_is_deleted_leaves_the_file(path: Path) -> None:
     assert not holds(path, b"planted secret")
 
 
+async def test_what_is_deleted_leaves_the_log_beside_the_file_too(path: Path) -> None:
+    """While a worker has the file open: the log is folded in by itself only when it is long, or closed."""
+    store = QuarantineStore(path, StoreLimits(findings_max=1))
+    await store.save(finding(1, "planted secret " * 50))
+    await store.save(finding(2))
+    is_open = path.with_name(f"{path.name}-wal").exists()
+    left = [file for file in path.parent.iterdir() if holds(file, b"planted secret")]
+    await store.close()
+    assert is_open
+    assert left == []
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+async def test_a_save_that_is_given_up_locks_nobody_out(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled before any of its statements: before the first, the trimming, the commit, ..."""
+    store = QuarantineStore(path)
+    await store.save(finding(0))
+    calls = 0
+
+    async def call(self: aiosqlite.Connection, *arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == step:
+            saving.cancel()
+            await asyncio.sleep(0)
+        return await inner(self, *arguments, **options)
+
+    inner = aiosqlite.Connection._execute
+    monkeypatch.setattr(aiosqlite.Connection, "_execute", call)
+    saving = asyncio.create_task(store.save(finding(1)))
+    await asyncio.wait([saving])
+    other = sqlite3.connect(path, timeout=0)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        other.rollback()
+        assert await store.save(finding(2))
+    finally:
+        other.close()
+        await store.close()
+
+
+async def test_what_is_only_read_is_not_touched(path: Path) -> None:
+    writer = QuarantineStore(path)
+    await writer.save(finding(1))
+    reader = QuarantineStore(path, read_only=True)
+    assert await ids_in(reader) == ["sample-1"], "also while a worker has it"
+    await writer.close()
+    await reader.close()
+    assert await ids_in(reader) == ["sample-1"]
+    with pytest.raises(StoreError, match="readonly"):
+        await reader.clear()
+    await reader.close()
+    foreign = path.with_name("foreign")
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE theirs (it)")
+    connection.close()
+    notes = path.with_name("notes")
+    put(notes, b"these are somebody's notes, and no database at all" * 10)
+    for file in (foreign, notes):
+        file.chmod(0o644)
+        before = file.read_bytes()
+        reader = QuarantineStore(file, read_only=True)
+        with pytest.raises(StoreError):
+            await reader.list()
+        assert (file.read_bytes(), file.stat().st_mode & 0o777) == (before, 0o644)
+    for none in (path.parent, path.with_name("absent")):
+        with pytest.raises(StoreError):
+            await QuarantineStore(none, read_only=True).list()
+
+
 async def test_a_redacted_finding_keeps_no_text(path: Path) -> None:
     secret = "planted secret " * 50
     store = QuarantineStore(path)
@@ -118,6 +192,7 @@ async def test_a_redacted_finding_keeps_no_text(path: Path) -> None:
     kept = await store.get("sample-1")
     assert kept is not None
     assert (kept.sample.text, kept.sample.ids, kept.sample.offsets) == (b"", b"", None)
+    assert (kept.answer_id, kept.expected_id) == (None, None), "an id is text to whoever has the vocabulary"
     assert (kept.index, kept.text_bytes) == (3, len(secret))
     await store.close()
     assert not holds(path, b"planted secret")
@@ -135,6 +210,17 @@ async def test_a_file_that_cannot_be_used_is_one_error_and_no_exception_of_save(
     assert await store.save(finding()), "and it is tried again"
     assert store.problem == ""
     await store.close()
+
+
+async def test_a_path_that_is_no_text_can_be_told_all_the_same(path: Path) -> None:
+    put(path, b"")
+    store = QuarantineStore(path / os.fsdecode(b"\xff"))
+    assert not await store.save(finding())
+    assert store.problem == f"{path}/\ufffd cannot be used: FileExistsError"
+    good = QuarantineStore(path.with_name(os.fsdecode(b"100%? \xff#")))
+    assert await good.save(finding())
+    assert await ids_in(good) == ["sample-0"]
+    await good.close()
 
 
 async def test_a_file_of_another_format_is_left_alone(path: Path) -> None:
