@@ -17,9 +17,11 @@ RUN python -m build --wheel --no-isolation --outdir /wheels
 # --only-binary keeps compilers out: a dependency without a wheel fails here, by name. pip leaves the
 # environment again, so that the final image can install nothing.
 FROM python:3.11.15-slim-bookworm AS build
+# "[gpu]" for the image of the GPU worker: cupy, and the CUDA libraries that it needs besides the host's driver.
+ARG EXTRAS=""
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/toksplice \
- && /opt/toksplice/bin/python -m pip install --no-cache-dir --only-binary=:all: /wheels/*.whl \
+ && /opt/toksplice/bin/python -m pip install --no-cache-dir --only-binary=:all: "$(echo /wheels/*.whl)${EXTRAS}" \
  && /opt/toksplice/bin/python -m pip uninstall --yes pip setuptools
 
 # The same base, since the environment's python is a link to this one's.

@@ -37,7 +37,7 @@ unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-broker lint format typecheck bench bench-peers docs clean
-.PHONY: rust native native-lint native-test fuzz sanitize
+.PHONY: gpu-check rust native native-lint native-test fuzz sanitize
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,10 @@ bench: $(STAMP) ## measure the pipeline; KAFKA=kafka://host:port measures that b
 
 bench-peers: $(STAMP) ## measure the library beside its peers into docs/benchmarks.md; TEXT=sessions.jsonl.gz, ROUNDS=20
 	$(BIN)/toksplice bench all $(if $(TEXT),--text $(TEXT)) $(if $(ROUNDS),--rounds $(ROUNDS)) --markdown docs/benchmarks.md
+
+gpu-check: $(STAMP) ## on a machine with a CUDA device: compare, run compute-sanitizer, measure, write docs/gpu.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[gpu]'
+	$(BIN)/python -m tests.gpu_check $(if $(TEXT),--text $(TEXT))
 
 docs: $(STAMP) ## check that the pages agree with the code
 	$(BIN)/python -m pytest tests/repo

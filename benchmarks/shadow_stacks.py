@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cli.wiring import MEMORY_URL, SERVICES, make_broker, running, worker_settings
+from cli.wiring import GPU_WORKER, MEMORY_URL, SERVICES, make_broker, running, worker_settings
 from pipeline.client import Client, ClientSession
 from pipeline.faults import NO_FAULTS
 from pipeline.ports import Broker, Record, TopicPartition
@@ -24,6 +24,7 @@ from shadow.service import ShadowService
 from shadow.settings import ShadowSettings
 from toksplice.registry import Entry, Registry
 
+WORKERS = tuple(name for name in SERVICES if name != GPU_WORKER)
 QUIET_S = 3.0
 """Without another sample in so long, all were taken up; several heartbeats."""
 SETTLE_S = 0.3
@@ -151,7 +152,7 @@ async def embedded(
     common = worker_settings()
     broker = make_broker(MEMORY_URL)
     shadow = WatchedShadow(registry, settings, store)
-    services = [shadow if name == shadow.kind else make(registry, None, NO_FAULTS) for name, make in SERVICES.items()]
+    services = [shadow if name == shadow.kind else SERVICES[name](registry, None, NO_FAULTS) for name in WORKERS]
     sampled = replace(common, sampling=sampling)
     workers = [make_worker(broker, service, sampled, keep_metrics=True) for service in services]
     async with running(broker, workers, common), Client(broker, common.partitions) as client:
@@ -193,7 +194,7 @@ def _workers(url: str, registry: Path | None, environment: dict[str, str]) -> It
             env=environment,
             stderr=subprocess.DEVNULL,
         )
-        for name in SERVICES
+        for name in WORKERS
     ]
     try:
         yield

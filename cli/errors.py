@@ -10,6 +10,7 @@
 | 5 | BROKER | the broker cannot be reached or its topics do not fit |
 | 6 | STORAGE | something cannot be written |
 | 7 | SERVICE | a request was answered with a failure |
+| 8 | DEVICE | there is no GPU to run on |
 | 70 | INTERNAL | a fault in TokSplice; set TOKSPLICE_DEBUG=1 to see the traceback, and please report it |
 | 130 | INTERRUPTED | Ctrl-C |
 """
@@ -44,6 +45,7 @@ class ExitCode(IntEnum):
     BROKER = 5
     STORAGE = 6
     SERVICE = 7
+    DEVICE = 8
     INTERNAL = 70
     INTERRUPTED = 130
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
@@ -126,6 +127,7 @@ class Board:
                     key: {**_made_by(key), "count": stats.count, "p50_us": stats.p50_us, "p99_us": stats.p99_us}
                     for key, stats in health.paths.items()
                 },
+                "costs": {fingerprint: asdict(cost) for fingerprint, cost in (health.costs or {}).items()},
             }
             for health in self.workers()
         ]

@@ -31,12 +31,12 @@ from cli.wiring import (
     open_registry,
     running,
     unknown_tokenizer,
+    why_no_gpu,
     worker_settings,
 )
 from cli.worker import log_from_here_on
+from pipeline.runtime import Runnable, serve
 from pipeline.runtime import run as run_loop
-from pipeline.runtime import serve
-from pipeline.worker import Worker
 
 _EPILOG = """
 JSON lines (memory:// only): one request a line on stdin, one reply a line on stdout, until stdin ends.
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tokenizer_arguments(parser)
     parser.add_argument("--state", type=Path, metavar="DIR", help="keep sessions here between runs")
     parser.add_argument("--no-state", action="store_true", help="keep nothing between runs")
+    parser.add_argument("--no-gpu", action="store_true", help="use no GPU, whether or not there is one")
     parser.add_argument("--json", action="store_true", help="with Kafka, write the log as JSON lines")
     parser.add_argument(
         "--dashboard",
@@ -76,12 +77,13 @@ def run(options: argparse.Namespace) -> int:
     settings = worker_settings()
     state = _state(options)
     dashboard = _dashboard(options.dashboard)
+    gpu = _gpu(options)
     if is_memory(options.broker):
 
         async def embedded() -> None:
             await asyncio.to_thread(registry.get, entry.fingerprint)  # or the first request would wait for it
             broker = make_broker(options.broker)
-            workers = make_workers(broker, registry, settings, state, keep_metrics=bool(dashboard))
+            workers = make_workers(broker, registry, settings, state, keep_metrics=bool(dashboard), gpu=gpu)
             async with running(broker, workers, settings), _live_page(workers, dashboard):
                 lines = LineServer(
                     broker,
@@ -96,13 +98,23 @@ def run(options: argparse.Namespace) -> int:
 
     async def distributed() -> None:
         broker = make_broker(options.broker)
-        workers = make_workers(broker, registry, settings, state, keep_metrics=bool(dashboard))
+        workers = make_workers(broker, registry, settings, state, keep_metrics=bool(dashboard), gpu=gpu, shared=True)
         async with _live_page(workers, dashboard):
             await serve(broker, workers, settings)
 
     log_from_here_on(as_json=options.json)
     run_loop(distributed())
     return ExitCode.OK
+
+
+def _gpu(options: argparse.Namespace) -> bool:
+    """Whether a GPU is used; says in one line why not."""
+    if options.no_gpu:
+        return False
+    reason = why_no_gpu()
+    if reason is not None:
+        note(reason)
+    return reason is None
 
 
 def _dashboard(text: str | None) -> tuple[Address, ...]:
@@ -118,7 +130,7 @@ def _dashboard(text: str | None) -> tuple[Address, ...]:
 
 
 @asynccontextmanager
-async def _live_page(workers: Sequence[Worker], addresses: Sequence[Address]) -> AsyncIterator[None]:
+async def _live_page(workers: Sequence[Runnable], addresses: Sequence[Address]) -> AsyncIterator[None]:
     """The live page beside the block, at the first of `addresses` that is free. Raises `CliError` if none is."""
     if not addresses:
         yield

@@ -19,7 +19,7 @@ from pipeline.clock import SystemClock
 from pipeline.errors import SettingsError
 from pipeline.faults import Faults
 from pipeline.ports import Broker
-from pipeline.runtime import connect
+from pipeline.runtime import Runnable, connect
 from pipeline.service import Service
 from pipeline.settings import WorkerSettings, from_env
 from pipeline.topology import specs
@@ -169,6 +169,14 @@ def _repair_worker(registry: Registry, state: Path | None, faults: Faults) -> Se
     )
 
 
+def _gpu_worker(registry: Registry, state: Path | None, faults: Faults) -> Service:
+    from gpu_worker.availability import open_gpu
+    from gpu_worker.service import GpuService
+    from gpu_worker.settings import GpuSettings
+
+    return GpuService(registry, open_gpu, from_env(GpuSettings), faults=faults)
+
+
 def _shadow(registry: Registry, state: Path | None, faults: Faults) -> Service:
     from shadow.service import ShadowService
     from shadow.settings import ShadowSettings
@@ -186,11 +194,22 @@ def quarantine_path(setting: str, state: Path | None = None) -> Path:
 SERVICES: dict[str, Callable[[Registry, Path | None, Faults], Service]] = {
     "classifier": _classifier,
     "cpu-fallback": _cpu_fallback,
+    "gpu-worker": _gpu_worker,
     "repair-worker": _repair_worker,
     "shadow": _shadow,
 }
 """Worker name -> how to build its service from the registry, a folder for state that outlives the process, and the
 faults of a drill."""
+
+GPU_WORKER = "gpu-worker"
+"""The one of these that needs a device, and runs only where there is one."""
+
+
+def why_no_gpu() -> str | None:
+    """One line that says why this machine's workers use no GPU; None when they do."""
+    from gpu_worker.availability import why_not
+
+    return why_not()
 
 
 def worker_settings() -> WorkerSettings:
@@ -207,12 +226,22 @@ def make_worker(
     *,
     keep_metrics: bool = False,
 ) -> Worker:
-    """One worker on a broker. Raises `SettingsError` for a wrong setting."""
+    """One worker on a broker, without what stands by beside it. Raises `SettingsError` for a wrong setting."""
     from cli.drill.service import drill_injection, drilled
 
     injection = drill_injection(broker, settings)
     service = drilled(name, injection, registry, partial(SERVICES[name], registry, state))
     return runtime.make_worker(broker, service, settings, keep_metrics=keep_metrics)
+
+
+def make_standbys(name: str, broker: Broker, settings: WorkerSettings, *, keep_metrics: bool = False) -> list[Runnable]:
+    """What stands by beside a worker. Raises `SettingsError` for a wrong setting."""
+    from consumers.cpu_fallback.service import CpuFallbackService
+    from consumers.cpu_fallback.stand_in import make_stand_in
+
+    if name != CpuFallbackService.kind:
+        return []
+    return [make_stand_in(broker, settings, keep_metrics=keep_metrics)]
 
 
 def make_workers(
@@ -222,16 +251,25 @@ def make_workers(
     state: Path | None = None,
     *,
     keep_metrics: bool = False,
-) -> list[Worker]:
-    """Every worker once. With `state`, sessions are kept in that folder between runs; with `keep_metrics`, the live
-    page can show what they do."""
+    gpu: bool = False,
+    shared: bool = False,
+) -> list[Runnable]:
+    """Every worker once, that of the GPU only when there is one. With `state`, sessions are kept in that folder between
+    runs; with `keep_metrics`, the live page can show what they do. `shared`: the broker may have workers elsewhere, so
+    that somebody has to stand in for those when they die."""
     if settings.worker_id:
         raise CliError(ExitCode.USAGE, "TOKSPLICE_WORKER_ID names one worker; it cannot be set to run them all")
-    return [make_worker(name, broker, registry, settings, state, keep_metrics=keep_metrics) for name in SERVICES]
+    workers: list[Runnable] = []
+    for name in SERVICES:
+        if gpu or name != GPU_WORKER:
+            workers.append(make_worker(name, broker, registry, settings, state, keep_metrics=keep_metrics))
+        if gpu or shared:
+            workers += make_standbys(name, broker, settings, keep_metrics=keep_metrics)
+    return workers
 
 
 @asynccontextmanager
-async def running(broker: Broker, workers: Sequence[Worker], settings: WorkerSettings) -> AsyncIterator[None]:
+async def running(broker: Broker, workers: Sequence[Runnable], settings: WorkerSettings) -> AsyncIterator[None]:
     """Run workers beside the block: it begins when all are ready, and they stop gracefully when it ends.
 
     A worker that fails cancels the block; its error is raised.

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from cli.errors import CliError, ExitCode
 from cli.wiring import (
+    GPU_WORKER,
     SERVICES,
     add_broker_argument,
     is_memory,
     make_broker,
+    make_standbys,
     make_worker,
     open_registry,
+    why_no_gpu,
     worker_settings,
 )
 from pipeline.runtime import run as run_loop
@@ -33,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         raise CliError(
             ExitCode.USAGE, "a worker alone on memory:// would reach nobody: use `toksplice up`, or a Kafka broker"
         )
+    if options.name == GPU_WORKER and (reason := why_no_gpu()) is not None:
+        raise CliError(ExitCode.DEVICE, reason)
     log_from_here_on(as_json=options.json)
     run_loop(_serve(options))
     return ExitCode.OK
@@ -42,7 +47,7 @@ async def _serve(options: argparse.Namespace) -> None:
     settings = worker_settings()
     broker = make_broker(options.broker)
     worker = make_worker(options.name, broker, open_registry(options.registry), settings)
-    await serve(broker, [worker], settings)
+    await serve(broker, [worker, *make_standbys(options.name, broker, settings)], settings)
 
 
 def log_from_here_on(*, as_json: bool) -> None:

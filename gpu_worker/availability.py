@@ -1,62 +1,46 @@
-"""Why no GPU is used, in one line.
+"""The device to encode on, or why there is none, in one line.
 
-cupy is imported here and nowhere else in the project, and only when `probe` is called: a machine without it
-loses nothing.
+cupy is imported by `gpu_worker.cuda` and nowhere else in the project, and only when a device is asked for: a machine
+without it loses nothing.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+
+from gpu_worker.encoders import MakeEncoder
 
 
-class Obstacle(StrEnum):
-    """What stands between this process and the GPU; the first one met is reported."""
+class NoGpuError(Exception):
+    """No GPU is used. The message is one line for people; `obstacle` a stable word."""
 
-    NO_CUPY = "no_cupy"
-    NO_DEVICE = "no_device"
-    NO_KERNELS = "no_kernels"
-
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """Why the GPU is not used. Every obstacle is named with what would remove it."""
-
-    obstacle: Obstacle
-    explanation: str
-    """One line for people."""
+    def __init__(self, obstacle: str, reason: str) -> None:
+        super().__init__(f"no GPU is used: {reason}")
+        self.obstacle = obstacle
 
 
-def probe(import_module: Callable[[str], Any] = importlib.import_module) -> Availability:
-    """Find the first obstacle: cupy missing, no device, or no kernels in this version. Never raises.
+def open_gpu() -> MakeEncoder:
+    """This machine's first CUDA device. Blocks; raises `NoGpuError`."""
+    from gpu_worker.chain import Chain
+    from gpu_worker.cuda import NoDeviceError, open_device
+    from gpu_worker.program import compile_for
 
-    `import_module` is the seam for tests; it is asked for `cupy` only.
+    try:
+        device = open_device()
+    except NoDeviceError as error:
+        raise NoGpuError(error.obstacle, str(error)) from error
+    return lambda tokenizer: Chain(device, compile_for(tokenizer))
+
+
+def why_not(open_device: Callable[[], object] = open_gpu) -> str | None:
+    """One line that says why no GPU is used; None when there is one. Never raises.
+
+    `open_device` is the seam for tests.
     """
     try:
-        cupy = import_module("cupy")
-    except ImportError:
-        return Availability(
-            Obstacle.NO_CUPY,
-            "no GPU is used: cupy is not installed (install this package with its extra 'gpu')",
-        )
-    except Exception as error:  # a broken CUDA installation raises nearly anything while cupy loads
-        return Availability(
-            Obstacle.NO_CUPY,
-            f"no GPU is used: cupy is installed but cannot be loaded ({type(error).__name__})",
-        )
-    try:
-        devices = int(cupy.cuda.runtime.getDeviceCount())
-    except Exception as error:  # without a driver cupy raises its own CUDARuntimeError
-        return Availability(
-            Obstacle.NO_DEVICE,
-            f"no GPU is used: the CUDA driver does not answer ({type(error).__name__})",
-        )
-    if devices == 0:
-        return Availability(Obstacle.NO_DEVICE, "no GPU is used: CUDA finds no device on this machine")
-    return Availability(
-        Obstacle.NO_KERNELS,
-        f"no GPU is used: this version has no tokenization kernels ({devices} CUDA device(s) present)",
-    )
+        open_device()
+    except NoGpuError as error:
+        return str(error)
+    except Exception as error:  # a broken CUDA installation raises nearly anything
+        return f"no GPU is used: it cannot be opened ({type(error).__name__})"
+    return None

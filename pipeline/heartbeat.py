@@ -93,6 +93,7 @@ class Heartbeat:
             detail=clip(detail, DEFAULT_LIMITS.message_bytes),
             paths=context.path_stats(),
             counts=dict(service.counts) or None,
+            costs=dict(service.costs) or None,
         )
 
     async def _measure(self) -> None:

@@ -8,7 +8,7 @@ rest is the services' own.
 
 Every attribute has few values, and none comes from a user: `tokenizer` is a registered name; `path`,
 `reason`, `route`, `op`, `status`, `code`, `cause` and `outcome` are words of the protocol. `engine`, which is
-"native" or "reference", follows from the route (`schemas.reply.Route.engine`).
+"native", "gpu" or "reference", follows from the route (`schemas.reply.Route.engine`).
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ DURATION_BUCKETS_S: Final = (
 
 DOUBLING_BUCKETS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 
+BATCH_BUCKETS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
 
 class Instruments:
     """The instruments, one attribute each."""
@@ -56,6 +58,7 @@ class Instruments:
         self._meter = meter
         self._make_request_instruments()
         self._make_engine_instruments()
+        self._make_gpu_instruments()
         self._make_chassis_instruments()
         self._make_shadow_instruments()
 
@@ -108,6 +111,17 @@ class Instruments:
         )
         self.snapshot_failures = self._counter(
             "toksplice.snapshot.failures", "{snapshot}", "Snapshots not made or not restored {code}."
+        )
+
+    def _make_gpu_instruments(self) -> None:
+        self.gpu_launch_duration = self._histogram(
+            "toksplice.gpu.launch.duration", "One launch on the GPU, with the copies to it and back {tokenizer}."
+        )
+        self.gpu_launch_texts: Histogram = self._meter.create_histogram(
+            "toksplice.gpu.launch.texts",
+            "{text}",
+            "Texts in one launch {tokenizer}.",
+            explicit_bucket_boundaries_advisory=BATCH_BUCKETS,
         )
 
     def _make_chassis_instruments(self) -> None:

@@ -17,6 +17,7 @@ from pipeline.errors import BrokerUnavailableError
 from pipeline.ports import Broker
 from pipeline.service import Service
 from pipeline.settings import TelemetrySettings, WorkerSettings, from_env
+from pipeline.standby import Standby
 from pipeline.telemetry import Telemetry
 from pipeline.topology import specs
 from pipeline.waiting import backoff, cancel, within
@@ -25,6 +26,9 @@ from pipeline.worker import Worker, make_worker_id
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 T = TypeVar("T")
+
+Runnable = Worker | Standby
+"""What a process of the pipeline runs."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +56,7 @@ async def connect(broker: Broker, settings: WorkerSettings, clock: Clock | None 
 
 
 async def serve(
-    broker: Broker, workers: Sequence[Worker], settings: WorkerSettings, clock: Clock | None = None
+    broker: Broker, workers: Sequence[Runnable], settings: WorkerSettings, clock: Clock | None = None
 ) -> None:
     """Connect, run `workers` until SIGTERM or SIGINT, stop them gracefully, then stop the broker.
 
@@ -76,7 +80,7 @@ async def serve(
                 _log.error("the broker did not stop in time and is left behind")
 
 
-async def _run_all(workers: Sequence[Worker], stopping: asyncio.Task[Any]) -> None:
+async def _run_all(workers: Sequence[Runnable], stopping: asyncio.Task[Any]) -> None:
     running = [asyncio.create_task(worker.run(), name=worker.worker_id) for worker in workers]
     try:
         await asyncio.wait({*running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -109,3 +113,21 @@ def make_worker(broker: Broker, service: Service, settings: WorkerSettings, *, k
         from_env(TelemetrySettings), kind=service.kind, instance=named.worker_id, keep_metrics=keep_metrics
     )
     return Worker(broker, service, named, telemetry)
+
+
+def make_standby(
+    broker: Broker,
+    service: Service,
+    kind: str,
+    settings: WorkerSettings,
+    *,
+    after_s: float,
+    keep_metrics: bool = False,
+) -> Standby:
+    """A standby for the workers of `kind`, beside a worker with these settings, named and measured by itself. Raises
+    SettingsError."""
+    named = replace(settings, worker_id=make_worker_id(service.kind))
+    telemetry = Telemetry.create(
+        from_env(TelemetrySettings), kind=service.kind, instance=named.worker_id, keep_metrics=keep_metrics
+    )
+    return Standby(broker, service, kind, named, telemetry, after_s=after_s)

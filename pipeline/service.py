@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.ports import Record
+from schemas.health import Cost
 
 if TYPE_CHECKING:
     from pipeline.context import Context
@@ -23,7 +24,7 @@ class ServiceHealth:
 
     `queue_depth` counts records that the service itself holds back (the chassis adds its own queues);
     `tokenizers` are fingerprints it can serve; `ready` is False while it should get no work; `counts` are sums since
-    the start, by name.
+    the start, by name; `costs` what encoding whole texts takes, by fingerprint.
     """
 
     tokenizers: tuple[str, ...] = ()
@@ -31,6 +32,7 @@ class ServiceHealth:
     ready: bool = True
     detail: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
+    costs: Mapping[str, Cost] = field(default_factory=dict)
 
 
 class Service(Protocol):

@@ -7,7 +7,7 @@ generated from the field tables here. Imports nothing else of the project. Every
 from schemas.codes import Code, Status
 from schemas.deadletter import DeadLetter
 from schemas.errors import ProtocolError
-from schemas.health import Control, Health, PathStats
+from schemas.health import Control, Cost, Health, PathStats
 from schemas.limits import DEFAULT_LIMITS, Limits
 from schemas.reply import Path, Reply, Route
 from schemas.request import Base, Identity, Op, Request, Want, peek_identity
@@ -21,6 +21,7 @@ __all__ = [
     "Base",
     "Code",
     "Control",
+    "Cost",
     "DeadLetter",
     "DifferenceKind",
     "Drop",

@@ -18,7 +18,7 @@ from typing import Final
 
 from schemas.codes import Code
 from schemas.deadletter import DeadLetter
-from schemas.health import Control, Health, PathStats
+from schemas.health import Control, Cost, Health, PathStats
 from schemas.kinds import show_size
 from schemas.limits import DEFAULT_LIMITS
 from schemas.message import VERSION, Field, Message, Record
@@ -42,6 +42,7 @@ MESSAGES: Final[dict[str, type[Message]]] = {
     "session": SessionRecord,
     "health": Health,
     "path-stats": PathStats,
+    "cost": Cost,
     "control": Control,
     "sample": Sample,
     "finding": Finding,

@@ -31,6 +31,28 @@ class PathStats(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost(Message):
+    """What encoding a whole text takes a worker, lately measured: `fixed_us` and `mib_us` more for each MiB of UTF-8,
+    until its answer can be written. `record_us`: how long the worker is busy for one record of those it has had lately,
+    which is less than the former where several are encoded at once."""
+
+    fixed_us: int
+    mib_us: int
+    record_us: int
+
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("fixed_us", Int(), "Microseconds that every whole text takes.", "yes"),
+        Field("mib_us", Int(), "Microseconds more for each MiB of its UTF-8.", "yes"),
+        Field(
+            "record_us",
+            Int(),
+            "Microseconds that the worker is busy for each record, those of one batch shared.",
+            "yes",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health(Record):
     """A worker's heartbeat. `time_ms` is epoch milliseconds; the record's key is `worker`."""
 
@@ -43,6 +65,7 @@ class Health(Record):
     detail: str = ""
     paths: dict[str, PathStats] = field(default_factory=dict)
     counts: dict[str, int] | None = None
+    costs: dict[str, Cost] | None = None
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("worker", Str("worker_bytes", least=1), "Id of the worker.", "yes"),
@@ -62,6 +85,11 @@ class Health(Record):
             MapOf(Int()),
             "What else it has counted since it started. A shadow worker: `samples`, and of these by what judged them "
             "`reference` and `engine`, and `failed`, `dropped`, and `different`.",
+        ),
+        Field(
+            "costs",
+            MapOf(Nested(Cost)),
+            "What encoding whole texts has taken lately, by fingerprint: of GPU workers and CPU fallbacks.",
         ),
     )
 

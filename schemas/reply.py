@@ -28,6 +28,7 @@ class Engine(StrEnum):
     """What tokenizes on a route. It is not on the wire: the route says it."""
 
     NATIVE = "native"
+    GPU = "gpu"
     REFERENCE = "reference"
 
 
@@ -35,17 +36,21 @@ class Route(StrEnum):
     """How exactness was assured.
 
     A: the scanner was resumed. B: the model was resumed. C: a certified window of the reference. D: the
-    reference on the whole text. A first text has nothing to resume: A and B are then the same scan from its start.
+    reference on the whole text. G: the kernels of the GPU on the whole text. A first text has nothing to resume: A and
+    B are then the same scan from its start.
     """
 
     A = "A"
     B = "B"
     C = "C"
     D = "D"
+    G = "G"
 
     @property
     def engine(self) -> Engine:
         """What tokenizes on this route."""
+        if self is Route.G:
+            return Engine.GPU
         return Engine.NATIVE if self in (Route.A, Route.B) else Engine.REFERENCE
 
 
@@ -101,7 +106,8 @@ class Reply(Record):
             "route",
             Choice(Route),
             "How exactness was assured: by the native engine, A its scanner was resumed, B its model was resumed (a "
-            "first text is scanned from its start); by the reference, C a certified window, D the whole text.",
+            "first text is scanned from its start); by the reference, C a certified window, D the whole text; G by the "
+            "GPU's kernels, on the whole text.",
         ),
         Field("epoch", Int(), "Names this incarnation of the session; see [Epochs](#epochs)."),
         Field(

@@ -74,7 +74,7 @@ def _trained() -> str:
     return tokenizer.to_str()
 
 
-def _bpe(pre_tokenizer: Json | None, *, normalizer: Json | None = None, tokens: list[Json] | None = None) -> Json:
+def bpe(pre_tokenizer: Json | None, *, normalizer: Json | None = None, tokens: list[Json] | None = None) -> Json:
     config: Json = json.loads(_trained())
     config["pre_tokenizer"] = pre_tokenizer
     config["normalizer"] = normalizer
@@ -106,20 +106,20 @@ def _with_bos(config: Json) -> Json:
 
 
 def _llama3() -> Json:
-    config = _with_bos(_bpe(sequence(split(CL100K), byte_level())))
+    config = _with_bos(bpe(sequence(split(CL100K), byte_level())))
     config["model"]["ignore_merges"] = True
     return config
 
 
 def _gpt2() -> Json:
-    config = _bpe(byte_level(use_regex=True))
+    config = bpe(byte_level(use_regex=True))
     config["post_processor"] = byte_level() | {"add_prefix_space": True}
     return config
 
 
 def _neox() -> Json:
     spaces = [added(" " * n, normalized=True) for n in range(24, 1, -1)]
-    return _bpe(byte_level(use_regex=True), normalizer={"type": "NFC"}, tokens=[added("<|endoftext|>"), *spaces])
+    return bpe(byte_level(use_regex=True), normalizer={"type": "NFC"}, tokens=[added("<|endoftext|>"), *spaces])
 
 
 def _stripping() -> Json:
@@ -129,23 +129,23 @@ def _stripping() -> Json:
         added("<left>", lstrip=True),
         added("ö", normalized=True),
     ]
-    return _bpe(byte_level(use_regex=True), tokens=tokens)
+    return bpe(byte_level(use_regex=True), tokens=tokens)
 
 
 def _llama2() -> Json:
-    return _bpe({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False})
+    return bpe({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False})
 
 
 def _falcon() -> Json:
     punctuation = {"type": "Punctuation", "behavior": "Contiguous"}
     digits = {"type": "Digits", "individual_digits": False}
-    return _bpe(sequence(punctuation, byte_level(use_regex=True), digits, split("[0-9][0-9][0-9]")))
+    return bpe(sequence(punctuation, byte_level(use_regex=True), digits, split("[0-9][0-9][0-9]")))
 
 
 def _bert() -> Json:
     words = ["[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz0123456789.,!?()", "the", "token", "return"]
     words += [f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789"] + ["##ing", "##er"]
-    config = _bpe({"type": "BertPreTokenizer"}, tokens=[])
+    config = bpe({"type": "BertPreTokenizer"}, tokens=[])
     config["normalizer"] = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -165,29 +165,29 @@ def _bert() -> Json:
 
 
 def _digits_first() -> Json:
-    return _bpe(sequence({"type": "Digits", "individual_digits": True}, byte_level(use_regex=True)))
+    return bpe(sequence({"type": "Digits", "individual_digits": True}, byte_level(use_regex=True)))
 
 
 def _punctuation_first() -> Json:
-    return _bpe(sequence({"type": "Punctuation", "behavior": "Contiguous"}, byte_level(use_regex=True)))
+    return bpe(sequence({"type": "Punctuation", "behavior": "Contiguous"}, byte_level(use_regex=True)))
 
 
 #: Families that route C serves.
 CERTIFIED: dict[str, Callable[[], Json]] = {
     "gpt2": _gpt2,
-    "cl100k": lambda: _bpe(sequence(split(CL100K, "Removed", invert=True), byte_level())),
+    "cl100k": lambda: bpe(sequence(split(CL100K, "Removed", invert=True), byte_level())),
     "llama3": _llama3,
-    "qwen": lambda: _bpe(sequence(split(QWEN), byte_level()), normalizer={"type": "NFC"}),
-    "o200k": lambda: _bpe(sequence(split(O200K), byte_level())),
-    "deepseek": lambda: _bpe(sequence(*map(split, DEEPSEEK), byte_level())),
-    "deepseek_llm": lambda: _bpe(
+    "qwen": lambda: bpe(sequence(split(QWEN), byte_level()), normalizer={"type": "NFC"}),
+    "o200k": lambda: bpe(sequence(split(O200K), byte_level())),
+    "deepseek": lambda: bpe(sequence(*map(split, DEEPSEEK), byte_level())),
+    "deepseek_llm": lambda: bpe(
         sequence(*map(split, DEEPSEEK_LLM), {"type": "Digits", "individual_digits": True}, byte_level())
     ),
     "starcoder": _digits_first,
     "punctuation": _punctuation_first,
     "neox": _neox,
-    "claude": lambda: _bpe(byte_level(use_regex=True), normalizer={"type": "NFKC"}),
-    "nfd": lambda: _bpe(byte_level(use_regex=True), normalizer={"type": "NFD"}),
+    "claude": lambda: bpe(byte_level(use_regex=True), normalizer={"type": "NFKC"}),
+    "nfd": lambda: bpe(byte_level(use_regex=True), normalizer={"type": "NFD"}),
     "stripping": _stripping,
 }
 

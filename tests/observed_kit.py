@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from families import tokenizer_json
+from gpu_kit import EagerGpu, FakeDevice
 from pipeline_kit import PARTITIONS, Plain
 
 from cli.live.http import Address
@@ -18,15 +19,16 @@ from cli.wiring import MEMORY_URL, make_broker, make_workers, running, worker_se
 from pipeline.client import Client
 from pipeline.client_state import new_request_id
 from pipeline.ports import Broker
+from pipeline.runtime import Runnable
 from pipeline.settings import TelemetrySettings, from_env
 from pipeline.telemetry import Telemetry
-from pipeline.worker import Worker
 from schemas.codes import Status
 from schemas.request import Base, Op, Request
 from toksplice.registry import Registry
 
 #: Served by route A, by certified windows of the reference (C), and by the reference alone (D).
 FAMILIES = ("qwen", "stripping", "llama2")
+LONG = "A long text, which goes to the GPU's worker where there is one: 1, 2, 3. " * 1_000
 PROSE = "An agent reads a file, runs the tests, and writes down what it found. " * 30
 
 
@@ -39,6 +41,7 @@ def watched_environment(patch: pytest.MonkeyPatch, *, otlp: str = "") -> None:
         "TOKSPLICE_FETCH_TIMEOUT_S": 0.05,
         "TOKSPLICE_SAMPLING": 1,
         "TOKSPLICE_METRIC_INTERVAL_S": 0.5,
+        "TOKSPLICE_GPU_TEXT_BYTES_MIN": len(LONG),
         "OTEL_EXPORTER_OTLP_ENDPOINT": otlp,
     }
     for name, value in values.items():
@@ -51,7 +54,7 @@ class Watched:
 
     broker: Broker
     client: Client
-    workers: Sequence[Worker]
+    workers: Sequence[Runnable]
     telemetries: Sequence[Telemetry]
     url: str
     rounds: itertools.count[int] = field(default_factory=itertools.count)
@@ -66,6 +69,7 @@ class Watched:
                 await session.append(f"\nuser {turn}: {text[:200]}")
             await session.splice(3, 8, text[:9])
         await self.client.encode(text, FAMILIES[0])
+        await self.client.encode(text + LONG, FAMILIES[0])
         async with Plain(self.broker) as plain:
             await self._fail_in_every_way(plain, tenant, f"{name}-{number}", text)
 
@@ -104,7 +108,12 @@ async def watched(folder: Path, *, state: Path | None = None, tenant: str = "") 
         registry.add(family, path)
     settings = worker_settings()
     broker = make_broker(MEMORY_URL)
-    workers = make_workers(broker, registry, settings, state, keep_metrics=True)
+    device = FakeDevice()
+    # The device of a GPU worker is one that the reference stands in for; the worker around it is the real one.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpu_worker.availability.open_gpu", device.open)
+        patch.setattr("gpu_worker.service.GpuService", EagerGpu)
+        workers = make_workers(broker, registry, settings, state, keep_metrics=True, gpu=True)
     own = Telemetry.create(from_env(TelemetrySettings), keep_metrics=True)
     telemetries = [*(worker.telemetry for worker in workers), own]
     try:

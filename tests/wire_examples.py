@@ -10,7 +10,7 @@ import msgpack
 
 from schemas.codes import Code, Status
 from schemas.deadletter import DeadLetter
-from schemas.health import Control, Health, PathStats
+from schemas.health import Control, Cost, Health, PathStats
 from schemas.message import Field, Message, Nested, Record
 from schemas.reply import Path, Reply, Route
 from schemas.request import Base, Op, Request, Want
@@ -115,6 +115,7 @@ EXAMPLES: tuple[Record, ...] = (
         detail="fine",
         paths={"repair": PathStats(count=9, p50_us=8, p99_us=7)},
         counts={"samples": 12, "reference": 11},
+        costs={"f": Cost(fixed_us=3, mib_us=4, record_us=5)},
     ),
     Control(tokenizer="*", breaker_open=True, sampling=0.5),
     Drop(tenant="acme", session_id="s-1", fingerprint="f", add_special_tokens=True),

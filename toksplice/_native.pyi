@@ -30,6 +30,10 @@ class Engine:
     def encode(self, text: str) -> _U32:
         """The ids of `text`, u32 of shape (tokens,)."""
 
+    def spans(self, text: bytes, ids: _U32, starts: _U32) -> _U32:
+        """The spans, u32 of shape (tokens, 2), as the reference gives them, of tokens that tile `text`, UTF-8: their
+        ids and first bytes. Raises `ValueError` when they do not."""
+
 class Session:
     """A text and its tokens. Positions are UTF-8 bytes; not safe for two threads at once."""
 

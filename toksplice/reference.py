@@ -66,6 +66,11 @@ class Reference:
         self._config_json = config_json
         self._tokenizer = self._load()
 
+    @property
+    def config_json(self) -> str:
+        """The tokenizer.json it was made of."""
+        return self._config_json
+
     def _load(self) -> tokenizers.Tokenizer:
         try:
             tokenizer = tokenizers.Tokenizer.from_str(self._config_json)
@@ -100,6 +105,10 @@ class Reference:
         """What the vocabulary spells an id as; None for an id that it does not have."""
         found: str | None = self._tokenizer.id_to_token(token_id)
         return found
+
+    def piece_ids(self, piece: str) -> list[int]:
+        """The model's ids of one piece of a pre-tokenizer, spelled as the vocabulary spells it."""
+        return [token.id for token in self._tokenizer.model.tokenize(piece)]
 
     def specials(self) -> Specials | None:
         """What the post-processor adds around a text; None when it does more than that."""

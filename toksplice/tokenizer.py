@@ -112,6 +112,19 @@ class Tokenizer:
             return session
         return EngineSession(self, self._native, self._native.session(text), add_special_tokens=add_special_tokens)
 
+    def state_of(self, text: bytes, ids: U32, *, add_special_tokens: bool = False) -> bytes:
+        """A snapshot of the session that begins with `text`, UTF-8, whose core `ids` somebody else made. Whoever
+        restores it encodes the text and compares."""
+        return snapshot.dump_text(self.fingerprint, add_special_tokens, text, ids)
+
+    def spans(self, text: bytes, ids: U32, starts: U32) -> U32:
+        """The reference's byte spans, u32 of shape (tokens, 2), of tokens that somebody else made and that tile `text`,
+        UTF-8: core `ids` and their first bytes, u32 each. Raises `TokenizerError` when no engine serves this tokenizer,
+        ValueError when the tokens do not tile the text."""
+        if self._native is None:
+            raise TokenizerError(f"spans take the native engine: {self._without_native}")
+        return self._native.native.spans(text, ids, starts)
+
     def restore(self, data: bytes, *, like: Callable[[bytes], Session | None] | None = None) -> Session:
         """The session of a snapshot; raises `SnapshotError` when it is damaged or of another tokenizer.
 

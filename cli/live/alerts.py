@@ -25,6 +25,9 @@ SHADOW_COVERAGE_MIN: Final = 0.1
 NO_RULE: Final = "no_rule"
 """A fall-back that is no event: how a tokenizer is served that nothing but the reference can serve."""
 
+GPU_LOST: Final = frozenset({"gpu_device_error", "gpu_worker_gone"})
+"""Fall-backs that mean that a GPU is missing which was there."""
+
 _Find = Callable[[History], list[str]]
 """What an alert is about, a phrase each; nothing when all is well."""
 
@@ -95,6 +98,11 @@ def _fallbacks(change: Change) -> float:
     return sum(count for (reason,), count in by_reason.items() if reason != NO_RULE)
 
 
+def _gpu_lost(history: History) -> list[str]:
+    by_reason = history.since(EVENTS_S).increase("toksplice.fallbacks", ("reason",))
+    return [f"reason {reason}" for (reason,), count in sorted(by_reason.items()) if count > 0 and reason in GPU_LOST]
+
+
 def _consumer_behind(history: History) -> list[str]:
     lags = history.ever().gauge("toksplice.consumer.lag", ("topic",))
     return [f"{topic} {lag:,.0f} records" for (topic,), lag in sorted(lags.items()) if lag > CONSUMER_LAG_MAX]
@@ -156,6 +164,7 @@ RULES: Final = (
         "More than 5% of requests leave the path that was meant for them.",
         _share_over(FALLBACK_SHARE_MAX, _fallbacks),
     ),
+    Rule("TokSpliceGpuLost", "warning", 0, "Texts that were meant for a GPU went to the CPU.", _gpu_lost),
     Rule(
         "TokSpliceNeedText",
         "warning",

@@ -1,4 +1,4 @@
-"""What the classifier knows of the other workers: which sessions are live, and which GPU workers are there.
+"""What the classifier knows of the other workers: which sessions are live, and which workers encode whole texts.
 
 Both are views of compacted topics, kept by following them from their start. Both are hints: they decide how
 many hops an answer takes, never what it says.
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from consumers.classifier.router import GpuWorker
+from consumers.classifier.router import Encoder
 from schemas.errors import ProtocolError
 from schemas.health import Health
 from schemas.state import directory_key
 
 GPU_KIND: Final = "gpu-worker"
+CPU_KIND: Final = "cpu-fallback"
 
 
 class Directory:
@@ -52,16 +53,17 @@ class Directory:
         return True
 
 
-class GpuView:
-    """The last heartbeat of each GPU worker, of at most `workers_max` of them."""
+class EncoderView:
+    """The last heartbeat of each worker of one kind, of at most `workers_max` of them."""
 
-    def __init__(self, *, workers_max: int) -> None:
+    def __init__(self, kind: str, *, workers_max: int) -> None:
+        self._kind = kind
         self._workers_max = workers_max
-        self._workers: OrderedDict[bytes, GpuWorker] = OrderedDict()
+        self._workers: OrderedDict[bytes, Encoder] = OrderedDict()
 
     @property
-    def workers(self) -> tuple[GpuWorker, ...]:
-        """Every GPU worker heard of, stale ones too: how old is too old is the router's rule."""
+    def workers(self) -> tuple[Encoder, ...]:
+        """Every worker heard of, stale ones too: how old is too old is the router's rule."""
         return tuple(self._workers.values())
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
@@ -76,13 +78,14 @@ class GpuView:
             health = Health.decode(value)
         except ProtocolError:
             return
-        if health.kind != GPU_KIND:
+        if health.kind != self._kind:
             return
-        self._workers[key] = GpuWorker(
+        self._workers[key] = Encoder(
             fingerprints=frozenset(health.tokenizers),
             queue_depth=health.queue_depth,
             time_ms=health.time_ms,
             ready=health.ready,
+            costs=health.costs or {},
         )
         self._workers.move_to_end(key)
         if len(self._workers) > self._workers_max:

@@ -2,17 +2,23 @@
 
 Nothing here does I/O or looks at a clock, so that every row of the routing table is a test. The order of the
 rules is that of the design: past its deadline; unknown tokenizer; session operations and texts of live
-sessions to the repair worker; long first texts to a GPU worker that is there, fresh, ready, willing and not
-too busy; everything else to the CPU.
+sessions to the repair worker; long first texts to a GPU worker that is there, fresh, ready, willing, not too
+busy and expected to answer before the CPU would; everything else to the CPU.
+
+What is expected is what the workers measured (`pipeline.cost`), for a text of this size and this tokenizer, and
+what waits before it. How long a text waits is not a promise: a heartbeat is seconds old, and which worker gets the
+record is decided by its partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pipeline.cost import CPU_PRIOR, GPU_PRIOR, expected_us
 from schemas.codes import Code
+from schemas.health import Cost
 from schemas.reply import Path
 from schemas.request import Op
 from schemas.topics import CPU, GPU, REPAIR
@@ -32,6 +38,7 @@ class Reason(StrEnum):
     GPU_NOT_READY = "gpu_worker_not_ready"
     GPU_UNSUPPORTED = "tokenizer_not_on_gpu"
     GPU_OVERLOADED = "gpu_worker_overloaded"
+    CPU_FASTER = "cpu_is_faster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +46,9 @@ class RouterSettings:
     """Thresholds of the router."""
 
     gpu_text_bytes_min: int = 2048
-    """A first text shorter than this is cheaper on the CPU than its way to the GPU."""
-    gpu_heartbeat_age_ms_max: int = 15_000
-    """A GPU worker whose last heartbeat is older than this counts as gone."""
+    """A first text shorter than this is the CPU's, whatever was measured."""
+    heartbeat_age_ms_max: int = 15_000
+    """A worker whose last heartbeat is older than this counts as gone."""
     gpu_queue_depth_max: int = 256
     """A GPU worker with more waiting records than this gets no new ones."""
 
@@ -61,13 +68,19 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuWorker:
-    """The last heartbeat of one GPU worker."""
+class Encoder:
+    """The last heartbeat of one worker that encodes whole texts, a GPU worker or a CPU fallback."""
 
     fingerprints: frozenset[str]
     queue_depth: int
     time_ms: int
     ready: bool = True
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    """By fingerprint, what was measured."""
+
+    def expected_us(self, fingerprint: str, size_bytes: int, prior: Cost) -> float:
+        """When a text that came now would be encoded."""
+        return expected_us(self.costs.get(fingerprint, prior), size_bytes, self.queue_depth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +107,8 @@ def route(
     facts: Facts,
     *,
     live: bool,
-    gpu: Collection[GpuWorker],
+    gpu: Collection[Encoder],
+    cpu: Collection[Encoder],
     now_ms: int,
     settings: RouterSettings,
 ) -> Decision:
@@ -111,7 +125,7 @@ def route(
         return Forward(topic=REPAIR, path=Path.REPAIR, reason=Reason.SESSION_OPERATION)
     if live and not facts.one_off:
         return Forward(topic=REPAIR, path=Path.REPAIR, reason=Reason.LIVE_SESSION)
-    reason = _full_text_reason(facts.text_bytes, facts.fingerprint, gpu, now_ms, settings)
+    reason = _full_text_reason(facts.text_bytes, facts.fingerprint, gpu, cpu, now_ms, settings)
     if reason is Reason.LONG_TEXT:
         return Forward(topic=GPU, path=Path.GPU, reason=reason)
     return Forward(topic=CPU, path=Path.CPU, reason=reason)
@@ -125,7 +139,8 @@ def is_expired(deadline_ms: int | None, now_ms: int) -> bool:
 def _full_text_reason(
     text_bytes: int,
     fingerprint: str,
-    gpu: Collection[GpuWorker],
+    gpu: Collection[Encoder],
+    cpu: Collection[Encoder],
     now_ms: int,
     settings: RouterSettings,
 ) -> Reason:
@@ -134,7 +149,7 @@ def _full_text_reason(
         return Reason.SHORT_TEXT
     if not gpu:
         return Reason.NO_GPU_WORKER
-    fresh = [worker for worker in gpu if now_ms - worker.time_ms <= settings.gpu_heartbeat_age_ms_max]
+    fresh = _fresh(gpu, now_ms, settings)
     if not fresh:
         return Reason.GPU_STALE
     ready = [worker for worker in fresh if worker.ready]
@@ -143,6 +158,16 @@ def _full_text_reason(
     supporting = [worker for worker in ready if fingerprint in worker.fingerprints]
     if not supporting:
         return Reason.GPU_UNSUPPORTED
-    if all(worker.queue_depth > settings.gpu_queue_depth_max for worker in supporting):
+    free = [worker for worker in supporting if worker.queue_depth <= settings.gpu_queue_depth_max]
+    if not free:
         return Reason.GPU_OVERLOADED
-    return Reason.LONG_TEXT
+    by_gpu_us = min(worker.expected_us(fingerprint, text_bytes, GPU_PRIOR) for worker in free)
+    by_cpu_us = min(
+        (worker.expected_us(fingerprint, text_bytes, CPU_PRIOR) for worker in _fresh(cpu, now_ms, settings)),
+        default=expected_us(CPU_PRIOR, text_bytes),
+    )
+    return Reason.LONG_TEXT if by_gpu_us <= by_cpu_us else Reason.CPU_FASTER
+
+
+def _fresh(workers: Collection[Encoder], now_ms: int, settings: RouterSettings) -> list[Encoder]:
+    return [worker for worker in workers if now_ms - worker.time_ms <= settings.heartbeat_age_ms_max]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
-from consumers.classifier.directory import Directory, GpuView
+from consumers.classifier.directory import CPU_KIND, GPU_KIND, Directory, EncoderView
 from consumers.classifier.router import Answer, Decision, Facts, Reason, route
 from consumers.classifier.settings import ClassifierSettings
 from pipeline.context import Context
@@ -44,8 +44,7 @@ class Resolver(Protocol):
 
 
 class ClassifierService:
-    """Routes requests. What it knows of sessions and GPU workers are hints, rebuilt from topics at every
-    start."""
+    """Routes requests. What it knows of sessions and workers are hints, rebuilt from topics at every start."""
 
     kind = "classifier"
     topics: tuple[str, ...] = (REQUESTS,)
@@ -57,7 +56,8 @@ class ClassifierService:
         self._resolver = resolver
         self._router_settings = settings.router()
         self.directory = Directory(sessions_max=settings.directory_sessions_max)
-        self.gpu = GpuView(workers_max=settings.gpu_workers_max)
+        self.gpu = EncoderView(GPU_KIND, workers_max=settings.workers_max)
+        self.cpu = EncoderView(CPU_KIND, workers_max=settings.workers_max)
         self._said_no_gpu = False
         self._ctx: Context
 
@@ -66,7 +66,11 @@ class ClassifierService:
         # The first look at the registry may compute fingerprints anew; later ones only compare file times.
         await ctx.run_blocking(self._resolver.names)
         await ctx.follow(SESSIONS, lambda record: self.directory.apply(record.key, record.value))
-        await ctx.follow(HEALTH, lambda record: self.gpu.apply(record.key, record.value))
+        await ctx.follow(HEALTH, self._heard)
+
+    def _heard(self, record: Record) -> None:
+        for view in (self.gpu, self.cpu):
+            view.apply(record.key, record.value)
 
     async def stop(self) -> None:
         """Nothing to release: the chassis ends the followers."""
@@ -120,6 +124,7 @@ class ClassifierService:
             ),
             live=live,
             gpu=self.gpu.workers,
+            cpu=self.cpu.workers,
             now_ms=self._ctx.clock.now_ms(),
             settings=self._router_settings,
         )

@@ -16,14 +16,14 @@ class ClassifierSettings:
         2048,
         env="TOKSPLICE_GPU_TEXT_BYTES_MIN",
         unit="bytes",
-        doc="Shortest first text that goes to a GPU worker.",
+        doc="Shortest first text that can go to a GPU worker; from here on, what was measured decides.",
         minimum=0,
     )
-    gpu_heartbeat_age_s_max: float = setting(
+    heartbeat_age_s_max: float = setting(
         15.0,
-        env="TOKSPLICE_GPU_HEARTBEAT_AGE_S_MAX",
+        env="TOKSPLICE_HEARTBEAT_AGE_S_MAX",
         unit="seconds",
-        doc="Age of the last heartbeat at which a GPU worker counts as gone.",
+        doc="Age of the last heartbeat at which the classifier takes a worker for gone.",
         minimum=0.1,
     )
     gpu_queue_depth_max: int = setting(
@@ -40,11 +40,11 @@ class ClassifierSettings:
         doc="Live sessions that the classifier remembers; a forgotten one costs one full encode, not exactness.",
         minimum=1,
     )
-    gpu_workers_max: int = setting(
+    workers_max: int = setting(
         256,
-        env="TOKSPLICE_GPU_WORKERS_MAX",
+        env="TOKSPLICE_WORKERS_MAX",
         unit="workers",
-        doc="GPU workers whose heartbeats the classifier remembers.",
+        doc="GPU workers, and CPU fallbacks, whose heartbeats the classifier remembers, so many of each.",
         minimum=1,
     )
 
@@ -52,6 +52,6 @@ class ClassifierSettings:
         """The thresholds, in the router's units."""
         return RouterSettings(
             gpu_text_bytes_min=self.gpu_text_bytes_min,
-            gpu_heartbeat_age_ms_max=round(self.gpu_heartbeat_age_s_max * 1_000),
+            heartbeat_age_ms_max=round(self.heartbeat_age_s_max * 1_000),
             gpu_queue_depth_max=self.gpu_queue_depth_max,
         )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from consumers.cpu_fallback.service import CpuFallbackService
+from consumers.cpu_fallback.stand_in import make_stand_in
 from pipeline import standalone
 from pipeline.service import Service
 from toksplice.registry import Registry
@@ -16,7 +17,9 @@ from toksplice.registry import Registry
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker; the exit code is 0 after a signal, 2 for settings that make no sense."""
-    return standalone.main("consumers.cpu_fallback", "Encode whole texts with the reference.", _service, arguments)
+    return standalone.main(
+        "consumers.cpu_fallback", "Encode whole texts on the CPU.", _service, arguments, make_stand_in
+    )
 
 
 def _service(registry: Registry) -> Service:

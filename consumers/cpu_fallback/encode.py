@@ -6,44 +6,12 @@ Everything here runs in a thread. Nothing here knows a broker.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.faults import Faults
+from pipeline.first_text import Encoded, TokenizerSource, little_endian
 from schemas.reply import Route
 from schemas.work import Work
-from toksplice import Session, Tokenizer
-
-
-class TokenizerSource(Protocol):
-    """Where loaded tokenizers come from; `toksplice.registry.Registry` is one. Every method may block."""
-
-    def names(self) -> tuple[str, ...]: ...
-
-    def resolve(self, name_or_fingerprint: str) -> str: ...
-
-    def name_of(self, fingerprint_hex: str) -> str: ...
-
-    def get(self, fingerprint_hex: str) -> Tokenizer: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
-    """A whole text, encoded. `ids` and `offsets` are little-endian u32 as in a reply."""
-
-    ids: bytes
-    offsets: bytes | None
-    total: int
-    length: int
-    """UTF-8 bytes of the text."""
-    characters: int
-    route: Route
-    state: bytes | None
-    """Snapshot of the session; None for a one-off."""
-    tokenize_us: int
+from toksplice import Session
 
 
 def encode(source: TokenizerSource, work: Work, by_reference: bool, faults: Faults) -> Encoded:
@@ -77,8 +45,3 @@ def encode(source: TokenizerSource, work: Work, by_reference: bool, faults: Faul
         state=session.to_bytes() if session is not None and keep else None,
         tokenize_us=tokenize_us,
     )
-
-
-def little_endian(values: NDArray[np.uint32]) -> bytes:
-    """The array as the wire wants it: u32, little-endian, row by row."""
-    return values.astype("<u4", copy=False).tobytes()

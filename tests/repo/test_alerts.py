@@ -74,6 +74,7 @@ def test_the_live_page_has_the_same_alerts() -> None:
         ("TokSpliceConsumerBehind", alerts.CONSUMER_LAG_MAX, None),
         ("TokSpliceErrors", alerts.ERROR_SHARE_MAX, alerts.RATES_S),
         ("TokSpliceFallbacks", alerts.FALLBACK_SHARE_MAX, alerts.RATES_S),
+        ("TokSpliceGpuLost", 0, alerts.EVENTS_S),
         ("TokSpliceNeedText", alerts.NEED_TEXT_SHARE_MAX, alerts.RATES_S),
         ("TokSpliceShadowBehind", alerts.SHADOW_LAG_S_MAX, None),
         ("TokSpliceShadowCoverageLow", alerts.SHADOW_COVERAGE_MIN, None),

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-WORKERS = ("classifier", "repair-worker", "cpu-fallback", "shadow")
+WORKERS = ("classifier", "repair-worker", "cpu-fallback", "gpu-worker", "shadow")
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
 # Its image holds one static program and nothing that could probe it; Prometheus's `up` watches it instead.
@@ -143,6 +143,23 @@ def test_workers_run_the_command_of_their_kind(name: str) -> None:
     assert cli.main.build_parser("worker").parse_args(service["command"]).name == name
     assert interpolate(service["deploy"]["replicas"]) == "1"
     assert service["environment"] == SERVICES["classifier"]["environment"]
+
+
+def test_only_the_gpu_worker_asks_for_a_device_and_only_when_it_is_wanted() -> None:
+    with_device = {name for name, service in SERVICES.items() if "reservations" in service["deploy"]["resources"]}
+    assert with_device == {name for name, service in SERVICES.items() if "profiles" in service} == {"gpu-worker"}
+    (device,) = SERVICES["gpu-worker"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+
+
+def test_the_gpu_worker_s_image_has_the_extra_that_it_needs() -> None:
+    build = SERVICES["gpu-worker"]["build"]
+    assert build == {"context": SERVICES["classifier"]["build"], "args": {"EXTRAS": "[gpu]"}}
+    assert SERVICES["gpu-worker"]["image"] != SERVICES["classifier"]["image"]
+    assert "gpu" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert '\nARG EXTRAS=""\n' in dockerfile
+    assert "${EXTRAS}" in dockerfile
 
 
 def test_workers_have_time_to_drain() -> None:

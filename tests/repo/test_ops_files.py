@@ -429,6 +429,6 @@ def test_every_variable_is_documented() -> None:
 
 
 def test_compose_sets_only_variables_that_the_code_reads() -> None:
-    for name in ("classifier", "repair-worker", "cpu-fallback", "shadow"):
+    for name in ("classifier", "repair-worker", "cpu-fallback", "gpu-worker", "shadow"):
         unknown = COMPOSE["services"][name]["environment"].keys() - variables_in_code()
         assert not unknown, f"{name} is given a variable that nothing reads"

@@ -1,7 +1,9 @@
 """The whole pipeline on the memory broker, driven by seeded clients while everything that may go wrong does.
 
 Commits are lost, acknowledgements are lost, records are written twice, workers stop and come back without what they
-had in memory, partitions move between two repair workers, sessions are evicted and expire. Whatever happens:
+had in memory, partitions move between two repair workers, sessions are evicted and expire. With a GPU worker, its
+device refuses texts, fails in launches, fails for good and comes back, and the worker comes and goes. Whatever
+happens:
 
 - every call of every client ends with an answer, and the client's ids are the reference's for its text;
 - no reply reaches a client twice, although the topic holds repeats;
@@ -22,24 +24,32 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+from gpu_kit import EagerGpu, FakeDevice
 from worker_kit import NAME, NOW_MS, TinyRegistry, base_of, ids_of, patched, reference_ids
 
 from consumers.classifier.service import ClassifierService
+from consumers.classifier.settings import ClassifierSettings
 from consumers.cpu_fallback.service import CpuFallbackService
+from consumers.cpu_fallback.stand_in import GPU_KIND, StandInService
+from gpu_worker.encoder import Encoding, Refusal
+from gpu_worker.encoders import MakeEncoder
+from gpu_worker.settings import GpuSettings
 from pipeline.client import Client, ClientSession
 from pipeline.clock import ManualClock
 from pipeline.errors import BrokerUnavailableError
 from pipeline.memory import MemoryBroker, MemoryCluster
 from pipeline.ports import Consumer, Headers, Producer, RebalanceListener, Tail, TopicPartition, TopicSpec
+from pipeline.runtime import Runnable
 from pipeline.service import Service
 from pipeline.settings import ClientSettings, WorkerSettings
+from pipeline.standby import Standby
 from pipeline.telemetry import Telemetry
 from pipeline.topology import specs
 from pipeline.worker import Worker
 from repair_worker.service import RepairService
 from repair_worker.settings import RepairSettings
 from schemas.codes import Status
-from schemas.reply import Reply
+from schemas.reply import Path, Reply
 from schemas.request import Base, Op, Request
 from schemas.topics import DLQ, REPLIES, REQUESTS
 
@@ -49,6 +59,7 @@ PARTITIONS = 3
 CLIENTS = 3
 CALLS = 25
 GUARD_S = 60.0
+LONG = "A text that is long enough for the GPU worker of these tests. " * 2
 WORDS = ("fox ", "the dog", "é", "\n", "<|end|>", "1234", " on, and on", "def f():", "ж", "  ", "'s", "quick")
 
 
@@ -163,6 +174,29 @@ class ChaosBroker:
         await self.inner.stop()
 
 
+class ChaosDevice(FakeDevice):
+    """Refuses texts, fails in launches, and fails for good."""
+
+    def __init__(self, chaos: Chaos) -> None:
+        super().__init__()
+        self._chaos = chaos
+
+    def open(self) -> MakeEncoder:
+        if self._chaos.strikes(0.3) and self.opened:
+            raise OSError("simulated: the device is away")
+        return super().open()
+
+    def launched(self, texts: Sequence[bytes]) -> None:
+        super().launched(texts)
+        if self._chaos.strikes(0.05):
+            raise RuntimeError("simulated: a launch failed")
+
+    def answered(self, answer: Encoding | Refusal) -> Encoding | Refusal:
+        if self._chaos.strikes(0.1):
+            return self._chaos.rng.choice(list(Refusal))
+        return answer
+
+
 class Staff:
     """The workers, by place; each can be replaced by a fresh one while the others go on."""
 
@@ -171,7 +205,7 @@ class Staff:
         self._chaos = chaos
         self._clock = clock
         self._numbers = iter(range(10**6))
-        self._at_work: dict[str, tuple[Worker, asyncio.Task[None]]] = {}
+        self._at_work: dict[str, tuple[Runnable, asyncio.Task[None]]] = {}
 
     def service(self, place: str) -> Service:
         epochs = random.Random(self._chaos.rng.random())
@@ -180,7 +214,12 @@ class Staff:
             return epochs.randrange(1, 2**53)
 
         if place == "classifier":
-            return ClassifierService(TinyRegistry())
+            return ClassifierService(TinyRegistry(), ClassifierSettings(gpu_text_bytes_min=60))
+        if place == "stand-in":
+            return StandInService()
+        if place == "gpu":
+            gpu = GpuSettings(text_bytes_min=80, batch_texts_max=3, waiting_texts_max=4, rescan_s=3.0)
+            return EagerGpu(TinyRegistry(), ChaosDevice(self._chaos).open, gpu, draw_epoch=draw_epoch)
         if place.startswith("cpu"):
             return CpuFallbackService(TinyRegistry(), draw_epoch=draw_epoch)
         settings = RepairSettings(
@@ -200,7 +239,11 @@ class Staff:
             broker_backoff_s=0.01,
             broker_backoff_max_s=0.02,
         )
-        worker = Worker(broker, self.service(place), settings, Telemetry.disabled(), self._clock)
+        worker: Runnable
+        if place == "stand-in":
+            worker = Standby(broker, self.service(place), GPU_KIND, settings, clock=self._clock, after_s=10.0)
+        else:
+            worker = Worker(broker, self.service(place), settings, Telemetry.disabled(), self._clock)
         task = asyncio.create_task(worker.run(), name=place)
         self._at_work[place] = worker, task
         ready = asyncio.create_task(worker.ready.wait())
@@ -214,10 +257,11 @@ class Staff:
         worker.request_stop()
         await task
 
-    async def replace_someone(self) -> None:
-        """Stop one worker and start a fresh one in its place, or let a second repair worker come or go."""
-        place = self._chaos.rng.choice(["classifier", "cpu", "repair", "repair", "repair-2"])
-        if place != "repair-2":
+    async def replace_someone(self, *others: str) -> None:
+        """Stop one worker and start a fresh one in its place, or let a second repair worker, or one of the others, come
+        or go."""
+        place = self._chaos.rng.choice(["classifier", "cpu", "repair", "repair", "repair-2", *others])
+        if place not in ("repair-2", *others):
             await self.end(place)
             await self.begin(place)
         elif place in self._at_work:
@@ -387,17 +431,22 @@ async def pipeline(rng: random.Random) -> AsyncIterator[tuple[MemoryCluster, Sta
         await broker.stop()
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_whatever_goes_wrong_every_answer_is_exact(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seed", "gpu"), [*((seed, False) for seed in range(6)), *((seed, True) for seed in range(4))])
+async def test_whatever_goes_wrong_every_answer_is_exact(seed: int, gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.worker.BlockingPool", InlinePool)
     rng = random.Random(seed)
     async with asyncio.timeout(GUARD_S), pipeline(rng) as (cluster, staff, chaos, clock):
+        for place in ("stand-in", "gpu") if gpu else ():
+            await staff.begin(place)
         settings = ClientSettings(deadline_s=1e6, fetch_timeout_s=0.01)
         clients = []
         for _ in range(CLIENTS):
             broker = ChaosBroker(cluster, chaos, reliable=True)
             await broker.start()
             clients.append(await Client(broker, PARTITIONS, settings=settings, clock=clock).__aenter__())
+        # A run tests the GPU worker only once it has answered; at first it may not be there, or fail.
+        while gpu and (await clients[0].encode(LONG, NAME)).path is not Path.GPU:
+            pass
         driving = [
             asyncio.create_task(
                 drive(client, f"client-{number}", random.Random(rng.random()), clock, f"shared-{number // 2}")
@@ -409,7 +458,7 @@ async def test_whatever_goes_wrong_every_answer_is_exact(seed: int, monkeypatch:
             await clock.sleep(rng.uniform(0.2, 2.0))
             if any(task.done() and task.exception() for task in driving):
                 break
-            await staff.replace_someone()
+            await staff.replace_someone(*["gpu"] * 2 * gpu)
         await asyncio.gather(*driving)
         for client in clients:
             await client.close()

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use numpy::{IntoPyArray, PyArray1};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::session::spans_array;
 use super::text::run_on;
 use crate::bpe::{Bpe, Symbols};
 use crate::engine::{Engine, Program};
@@ -53,6 +54,33 @@ impl NativeEngine {
         let ids = run_on(text, |text, interrupted| self.0.encode(text, interrupted))?;
         Ok(ids.into_pyarray(py))
     }
+
+    /// The spans, as the reference gives them, of tokens that tile `text`: their ids and first bytes.
+    fn spans<'py>(
+        &self,
+        py: Python<'py>,
+        text: &[u8],
+        ids: PyReadonlyArray1<'_, u32>,
+        starts: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        let (ids, starts) = (ids.as_slice()?, starts.as_slice()?);
+        let spans = py.detach(|| spans_of(&self.0, text, ids, starts));
+        spans_array(py, spans.ok_or_else(|| PyValueError::new_err("the tokens do not tile a text in UTF-8"))?)
+    }
+}
+
+/// `None` when the tokens do not tile the text, or it is not UTF-8.
+fn spans_of(engine: &Engine, text: &[u8], ids: &[u32], starts: &[u32]) -> Option<Vec<[u32; 2]>> {
+    let is_tiled = starts.first().map_or(text.is_empty(), |&first| first == 0)
+        && starts.is_sorted()
+        && starts.last().is_none_or(|&last| last as usize <= text.len());
+    if ids.len() != starts.len() || !is_tiled || std::str::from_utf8(text).is_err() {
+        return None;
+    }
+    let ends = starts.iter().skip(1).map(|&start| start as usize).chain([text.len()]);
+    let tokens = ids.iter().zip(starts.iter().map(|&start| start as usize).zip(ends));
+    let spans = tokens.map(|(&id, (start, end))| engine.reference_span(text, id, start, end));
+    Some(spans.map(|(start, end)| [start as u32, end as u32]).collect())
 }
 
 /// `text` in a normal form, by the engine's tables: for the check against the installed reference.

@@ -141,7 +141,7 @@ fn into_python<'py>(py: Python<'py>, (change, spans): WithSpans) -> PyResult<Spl
     ))
 }
 
-fn spans_array<'py>(py: Python<'py>, spans: Vec<[u32; 2]>) -> PyResult<Bound<'py, PyArray2<u32>>> {
+pub(super) fn spans_array<'py>(py: Python<'py>, spans: Vec<[u32; 2]>) -> PyResult<Bound<'py, PyArray2<u32>>> {
     let count = spans.len();
     spans.into_flattened().into_pyarray(py).reshape([count, 2])
 }

@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 
 from schemas.codes import Code, Status
 from schemas.deadletter import DeadLetter
-from schemas.health import Control, Health, PathStats
+from schemas.health import Control, Cost, Health, PathStats
 from schemas.limits import DEFAULT_LIMITS as LIMITS
 from schemas.limits import INT_MAX
 from schemas.message import Message, Record
@@ -157,6 +157,21 @@ CASES: dict[str, Record] = {
         encoded_chars=11,
         timings={"queue": 120, "encode": 3},
     ),
+    "reply-gpu": Reply(
+        request_id="turn-1",
+        session_id="agent-7",
+        status=Status.OK,
+        path=Path.GPU,
+        reason="long_text",
+        route=Route.G,
+        epoch=1,
+        revision=1,
+        length=11,
+        ids=u32(9707, 1879),
+        total=2,
+        fingerprint=FINGERPRINT,
+        encoded_chars=11,
+    ),
     "reply-patch": Reply(
         request_id="turn-2",
         tenant="acme",
@@ -232,6 +247,14 @@ CASES: dict[str, Record] = {
         paths={"repair": PathStats(count=100_000, p50_us=900, p99_us=4_000)},
     ),
     "health-not-ready": Health(worker="gpu-1", kind="gpu-worker", time_ms=0, ready=False, detail="no device found"),
+    "health-costs": Health(
+        worker="gpu-1",
+        kind="gpu-worker",
+        tokenizers=(FINGERPRINT,),
+        time_ms=2,
+        ready=True,
+        costs={FINGERPRINT: Cost(fixed_us=210, mib_us=900, record_us=35)},
+    ),
     "health-shadow": Health(
         worker="shadow-1", kind="shadow", time_ms=1, ready=True, counts={"samples": 20, "reference": 19, "dropped": 1}
     ),

@@ -15,13 +15,15 @@ from broker_factories import KafkaFactory
 from cli_kit import Command
 from kafka_server import KafkaServer
 
-from cli.wiring import SERVICES
+from cli.wiring import GPU_WORKER, SERVICES
 from shadow.faults.switch import CONFIRM_VARIABLE, FAULT_VARIABLE
 from toksplice.registry import Registry
 
 pytestmark = pytest.mark.broker
 
 STOP_S = 60
+#: Those that need no device, whatever is in this machine.
+WORKERS = [name for name in SERVICES if name != GPU_WORKER]
 
 
 @pytest.fixture
@@ -60,9 +62,9 @@ def test_a_replay_through_kafka_is_exact(
     way: str,
 ) -> None:
     if way == "up":
-        processes.append(start("up", "--broker", kafka))
+        processes.append(start("up", "--no-gpu", "--broker", kafka))
     else:
-        processes.extend(start("worker", name, "--broker", kafka) for name in SERVICES)
+        processes.extend(start("worker", name, "--broker", kafka) for name in WORKERS)
     sessions = tmp_path / "sessions.jsonl"
     talk = [["user", "Hello"], ["assistant", "Hi"], ["tool", "line\n" * 900], ["assistant", "Done"]]
     sessions.write_text("".join(json.dumps({"session": str(n), "appends": talk}) + "\n" for n in range(3)))
@@ -72,7 +74,7 @@ def test_a_replay_through_kafka_is_exact(
     assert (done.json["requests"], done.json["checked"], done.json["mismatches"]) == (6, 6, 0)
 
     workers = command("top", "--broker", kafka, "--json").json
-    assert sorted(worker["kind"] for worker in workers) == sorted(SERVICES)
+    assert sorted(worker["kind"] for worker in workers) == sorted([*WORKERS, "gpu-stand-in"])
     assert command("top", "--broker", kafka, "--once").code == 0
     assert command("dlq", "list", "--broker", kafka, "--json").json == {"total": 0, "letters": []}
 
@@ -101,7 +103,7 @@ def test_a_drill_is_found_reported_replayed_and_cleared(
     """Every step an operator takes, with workers that have a fault of history planted."""
     for variable in (FAULT_VARIABLE, CONFIRM_VARIABLE):
         monkeypatch.setenv(variable, "repair/append/cache_after_long_prefix.collision/tail")
-    up = start("up", "--broker", kafka)
+    up = start("up", "--no-gpu", "--broker", kafka)
     processes.append(up)
     sessions = tmp_path / "sessions.jsonl"
     talk = [["user", "Hello, " * 100], ["assistant", "Hi"], ["tool", "line\n"], ["assistant", "Done"]]

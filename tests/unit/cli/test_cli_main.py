@@ -173,6 +173,12 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(command: Command,
     assert done.err.startswith("toksplice: ")
 
 
+def test_a_gpu_worker_without_a_gpu_says_so_and_ends(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.worker.why_no_gpu", lambda: "no GPU is used: made by a test")
+    done = command("worker", "gpu-worker", "--broker", "kafka://localhost:1")
+    assert (done.code, done.err) == (ExitCode.DEVICE, "toksplice: no GPU is used: made by a test\n")
+
+
 def test_json_goes_to_stdout_alone(command: Command, registry: Registry) -> None:
     done = command("tokenizers", "list", "--json")
     json.loads(done.out)

@@ -16,7 +16,7 @@ from pipeline.memory import MemoryBroker
 from pipeline.ports import TopicPartition
 from schemas.codes import Code
 from schemas.deadletter import DeadLetter
-from schemas.health import Health, PathStats
+from schemas.health import Cost, Health, PathStats
 from schemas.topics import DLQ, HEALTH, REPAIR, REQUESTS, partition_for
 
 NOW_MS = 1_700_000_000_000
@@ -31,6 +31,7 @@ def health(worker: str, *, age_s: float = 0, ready: bool = True) -> Health:
         ready=ready,
         detail="" if ready else "loading",
         paths=dict.fromkeys(("repair/A", "cpu/D", "repair"), PathStats(count=1_234, p50_us=1_500, p99_us=9_000)),
+        costs={"f": Cost(fixed_us=1, mib_us=2, record_us=3)},
     )
 
 
@@ -102,6 +103,7 @@ def test_the_board_shows_the_last_heartbeat_of_each_worker() -> None:
         "cpu/D": {"path": "cpu", "route": "D", "engine": "reference", **numbers},
         "repair": {"path": "repair", "route": "", "engine": "", **numbers},
     }
+    assert rows[0]["costs"] == {"f": {"fixed_us": 1, "mib_us": 2, "record_us": 3}}
     text = text_of(board)
     assert "1,234" in text
     assert {"native", "reference"} <= set(text.split())

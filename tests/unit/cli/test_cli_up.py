@@ -15,6 +15,7 @@ from cli_kit import Command
 from cli.errors import CliError, ExitCode
 from cli.jsonlines import id_of_line, line_from_reply, request_from_line
 from cli.line_server import Line, Turns, lines_of
+from cli.wiring import GPU_WORKER, SERVICES, make_broker, make_workers, why_no_gpu
 from pipeline.settings import WorkerSettings
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
@@ -29,7 +30,8 @@ TIMEOUT_S = 120
 class Up:
     """`toksplice up` in a process of its own."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, gpu: bool = False) -> None:
+        words = words if gpu else ("--no-gpu", *words)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", "up", "--dashboard", "off", *words],
             stdin=subprocess.PIPE,
@@ -174,9 +176,24 @@ async def test_lines_are_read_from_a_pipe_whole_and_in_order() -> None:
         assert [line async for line in lines] == [b"two and a half", b"three"]
 
 
-def test_one_name_cannot_stand_for_all_workers(registry: Registry) -> None:
-    from cli.wiring import make_broker, make_workers
+def test_it_says_in_one_line_why_no_gpu_is_used(ups: list[Up], registry: Registry) -> None:
+    reason = why_no_gpu()
+    if reason is None:
+        pytest.skip("there is a GPU here")
+    ups += [Up("--no-state", gpu=True), Up("--no-state")]
+    said = [up.end()[2].splitlines() for up in ups]
+    assert reason in said[0]
+    assert not any("GPU" in line for line in said[1])
 
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_gpu_s_worker_runs_only_when_there_is_a_gpu(registry: Registry, gpu: bool) -> None:
+    workers = make_workers(make_broker("memory://"), registry, WorkerSettings(), gpu=gpu)
+    kinds = {worker.service.kind for worker in workers}
+    assert kinds == {*SERVICES, "gpu-stand-in"} if gpu else kinds == set(SERVICES) - {GPU_WORKER}
+
+
+def test_one_name_cannot_stand_for_all_workers(registry: Registry) -> None:
     with pytest.raises(CliError, match="TOKSPLICE_WORKER_ID") as caught:
         make_workers(make_broker("memory://"), registry, WorkerSettings(worker_id="one"))
     assert caught.value.exit_code is ExitCode.USAGE

@@ -179,7 +179,8 @@ def test_no_alert_on_a_healthy_process() -> None:
     watch.telemetry.shadow_lag.set(60)
     watch.telemetry.breaker_open.set(0, {"tokenizer": "qwen3"})
     watch.telemetry.fallbacks.add(100, {"reason": "no_rule"})
-    watch.telemetry.fallbacks.add(5, {"reason": "session_not_held"})
+    watch.telemetry.fallbacks.add(3, {"reason": "session_not_held"})
+    watch.telemetry.fallbacks.add(2, {"reason": "gpu_shed"})
     watch.telemetry.need_text.add(5)
     watch.answer(1, status="error")
     assert watch.firing(STEP_S) == {}
@@ -194,6 +195,7 @@ def break_(telemetry: Telemetry, name: str) -> None:
         "TokSpliceShadowCoverageLow": lambda: telemetry.shadow_coverage.set(0.09),
         "TokSpliceErrors": lambda: telemetry.requests.add(5, {**MADE, "status": "error"}),
         "TokSpliceFallbacks": lambda: telemetry.fallbacks.add(30, {"reason": "session_not_held"}),
+        "TokSpliceGpuLost": lambda: telemetry.fallbacks.add(1, {"reason": "gpu_worker_gone"}),
         "TokSpliceNeedText": lambda: telemetry.need_text.add(30),
         "TokSpliceConsumerBehind": lambda: telemetry.consumer_lag.set(1001, {"topic": "t", "partition": "0"}),
         "TokSpliceDeadLetters": lambda: telemetry.dead_letters.add(1, {"topic": "t", "code": "internal"}),

@@ -6,14 +6,14 @@ import logging
 from dataclasses import replace
 
 import pytest
-from worker_kit import NOW_MS, PARTITIONS, TinyRegistry, bench, request, tiny
+from worker_kit import NOW_MS, PARTITIONS, Bench, TinyRegistry, bench, request, tiny
 
 from consumers.classifier.service import ClassifierService
 from consumers.classifier.settings import ClassifierSettings
 from pipeline.errors import BrokerUnavailableError
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
-from schemas.health import Health
+from schemas.health import Cost, Health
 from schemas.request import Base, Op
 from schemas.state import SessionRecord
 from schemas.topics import CPU, GPU, HEALTH, REPAIR, REPLIES, REQUESTS, SESSIONS, partition_for, session_key
@@ -22,6 +22,15 @@ from schemas.work import Work
 
 def session_record() -> SessionRecord:
     return SessionRecord(session_id="s", fingerprint=tiny().fingerprint, epoch=1, worker="w")
+
+
+def beat(it: Bench, kind: str, cost: Cost) -> None:
+    """A heartbeat of a worker that serves the tokenizer at this cost."""
+    fingerprint = tiny().fingerprint
+    health = Health(
+        worker=kind, kind=kind, tokenizers=(fingerprint,), time_ms=NOW_MS, ready=True, costs={fingerprint: cost}
+    )
+    it.followers.applies[HEALTH](replace(it.record(health.encode(), HEALTH), key=kind.encode()))
 
 
 async def test_a_first_text_goes_to_the_cpu_with_its_tokenizer_resolved() -> None:
@@ -67,11 +76,9 @@ async def test_text_of_a_live_session_goes_to_the_repair_worker_until_its_end_is
 
 
 async def test_a_long_text_goes_to_a_gpu_worker_that_is_there() -> None:
-    settings = ClassifierSettings(gpu_text_bytes_min=10, gpu_heartbeat_age_s_max=5.0)
+    settings = ClassifierSettings(gpu_text_bytes_min=10, heartbeat_age_s_max=5.0)
     async with bench(ClassifierService(TinyRegistry(), settings)) as it:
-        health = Health(worker="g", kind="gpu-worker", tokenizers=(tiny().fingerprint,), time_ms=NOW_MS, ready=True)
-        beat = it.record(health.encode(), HEALTH)
-        it.followers.applies[HEALTH](replace(beat, key=b"g"))
+        beat(it, "gpu-worker", Cost(fixed_us=0, mib_us=0, record_us=0))
         # Ten bytes, not ten characters.
         await it.handle(request("r1", text="ééééé"))
         assert len(it.sent(GPU)) == 1
@@ -80,6 +87,20 @@ async def test_a_long_text_goes_to_a_gpu_worker_that_is_there() -> None:
         (work,) = it.passed_on(CPU)
         assert isinstance(work, Work)
         assert work.reason == "gpu_worker_stale"
+
+
+async def test_what_the_workers_measured_decides() -> None:
+    settings = ClassifierSettings(gpu_text_bytes_min=10)
+    async with bench(ClassifierService(TinyRegistry(), settings)) as it:
+        beat(it, "gpu-worker", Cost(fixed_us=100, mib_us=0, record_us=0))
+        for cpu_us, topic in ((101, GPU), (99, CPU), (101, GPU)):
+            before = len(it.sent(topic))
+            beat(it, "cpu-fallback", Cost(fixed_us=cpu_us, mib_us=0, record_us=0))
+            await it.handle(request("r", text="x" * 10))
+            assert len(it.sent(topic)) == before + 1
+        (work,) = it.passed_on(CPU)
+        assert isinstance(work, Work)
+        assert work.reason == "cpu_is_faster"
 
 
 async def test_a_missing_gpu_worker_is_the_reason_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

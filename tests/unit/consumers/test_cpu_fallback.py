@@ -206,6 +206,19 @@ async def test_health_names_what_it_can_serve() -> None:
         assert it.service.health().tokenizers == (tiny().fingerprint,)
 
 
+async def test_health_tells_what_a_text_takes_but_not_behind_an_open_breaker() -> None:
+    async with bench(service()) as it:
+        assert it.service.health().costs == {}
+        control = Control(tokenizer=tiny().fingerprint, breaker_open=True, sampling=0.0)
+        it.control.apply(it.record(control.encode(), CONTROL))
+        await it.ask(work("r1", text=TEXT))
+        assert it.service.health().costs == {}
+        control = Control(tokenizer=tiny().fingerprint, breaker_open=False, sampling=0.0)
+        it.control.apply(it.record(control.encode(), CONTROL))
+        await it.ask(work("r2", text=TEXT))
+        assert it.service.health().costs.keys() == {tiny().fingerprint}
+
+
 async def test_the_duration_is_measured_from_the_classifier_s_read() -> None:
     async with bench(service()) as it:
         it.clock.advance(1.5)

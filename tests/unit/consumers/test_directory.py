@@ -1,10 +1,10 @@
-"""The classifier's views: which sessions are live, which GPU workers are there."""
+"""The classifier's views: which sessions are live, which workers encode."""
 
 from __future__ import annotations
 
-from consumers.classifier.directory import Directory, GpuView
-from consumers.classifier.router import GpuWorker
-from schemas.health import Health
+from consumers.classifier.directory import CPU_KIND, GPU_KIND, Directory, EncoderView
+from consumers.classifier.router import Encoder
+from schemas.health import Cost, Health
 from schemas.state import SessionRecord
 
 FINGERPRINT = "f" * 64
@@ -66,25 +66,34 @@ def test_records_without_a_key_and_tombstones_of_strangers_change_nothing() -> N
 
 
 def test_the_last_heartbeat_of_each_gpu_worker_counts() -> None:
-    view = GpuView(workers_max=10)
+    view = EncoderView(GPU_KIND, workers_max=10)
     view.apply(b"gpu-1", heartbeat(time_ms=5, queue_depth=7, tokenizers=(FINGERPRINT,)))
     view.apply(b"gpu-1", heartbeat(time_ms=6, queue_depth=8, tokenizers=(FINGERPRINT,), ready=False))
-    expected = GpuWorker(fingerprints=frozenset({FINGERPRINT}), queue_depth=8, time_ms=6, ready=False)
+    expected = Encoder(fingerprints=frozenset({FINGERPRINT}), queue_depth=8, time_ms=6, ready=False)
     assert view.workers == (expected,)
     view.apply(b"gpu-1", None)
     assert view.workers == ()
 
 
 def test_other_workers_and_unreadable_heartbeats_are_ignored() -> None:
-    view = GpuView(workers_max=10)
+    view = EncoderView(GPU_KIND, workers_max=10)
     view.apply(b"cpu", heartbeat(kind="cpu-fallback"))
     view.apply(b"gpu-1", b"\xc1 not a map")
     view.apply(None, heartbeat())
     assert view.workers == ()
 
 
+def test_a_view_has_one_kind_and_what_it_measured() -> None:
+    view = EncoderView(CPU_KIND, workers_max=10)
+    cost = Cost(fixed_us=1, mib_us=2, record_us=3)
+    view.apply(b"gpu-1", heartbeat())
+    view.apply(b"cpu-1", heartbeat("cpu-1", CPU_KIND, costs={FINGERPRINT: cost}))
+    (worker,) = view.workers
+    assert worker.costs == {FINGERPRINT: cost}
+
+
 def test_the_number_of_workers_is_bounded() -> None:
-    view = GpuView(workers_max=2)
+    view = EncoderView(GPU_KIND, workers_max=2)
     for number in range(5):
         view.apply(f"gpu-{number}".encode(), heartbeat(f"gpu-{number}", time_ms=number))
     assert [worker.time_ms for worker in view.workers] == [3, 4]

@@ -1,63 +1,64 @@
-"""Why no GPU is used: every obstacle, without a GPU and without cupy."""
+"""Why no GPU is used, in one line, wherever it is said."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpu_worker.__main__ import EXIT_UNAVAILABLE, main
-from gpu_worker.availability import Obstacle, probe
+import gpu_worker.__main__ as program
+from gpu_worker.availability import NoGpuError, why_not
+
+ROOT = Path(__file__).parents[3]
 
 
-def importing(devices: Callable[[], int]) -> Callable[[str], Any]:
-    """An import of a cupy that sees these devices."""
-
-    def import_module(name: str) -> Any:
-        assert name == "cupy"
-        return SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=devices)))
-
-    return import_module
-
-
-def failing(error: Exception) -> Callable[..., Any]:
-    def fail(*arguments: object) -> Any:
+def failing(error: Exception) -> Callable[[], Any]:
+    def fail() -> Any:
         raise error
 
     return fail
 
 
 @pytest.mark.parametrize(
-    ("import_module", "obstacle", "words"),
+    ("open_device", "words"),
     [
-        (failing(ModuleNotFoundError("cupy")), Obstacle.NO_CUPY, "not installed"),
-        (failing(OSError("libcuda.so.1")), Obstacle.NO_CUPY, "cannot be loaded (OSError)"),
-        (importing(failing(RuntimeError("driver"))), Obstacle.NO_DEVICE, "does not answer (RuntimeError)"),
-        (importing(lambda: 0), Obstacle.NO_DEVICE, "no device"),
-        (importing(lambda: 2), Obstacle.NO_KERNELS, "no tokenization kernels (2 CUDA device(s) present)"),
+        (failing(NoGpuError("no_cupy", "cupy is not installed")), "no GPU is used: cupy is not installed"),
+        (failing(OSError("/secret/libcuda.so")), "no GPU is used: it cannot be opened (OSError)"),
+        (lambda: "a device", None),
     ],
 )
-def test_the_first_obstacle_is_named_in_one_line(
-    import_module: Callable[[str], Any], obstacle: Obstacle, words: str
+def test_the_obstacle_is_named_in_one_line(open_device: Callable[[], Any], words: str | None) -> None:
+    assert why_not(open_device) == words
+
+
+def test_the_worker_says_so_and_exits_with_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = probe(import_module)
-    assert found.obstacle is obstacle
-    assert found.explanation.startswith("no GPU is used: ")
-    assert words in found.explanation
-    assert "\n" not in found.explanation
+    monkeypatch.setattr(program, "why_not", lambda: "no GPU is used: made by a test")
+    assert program.main(["--registry", "nowhere"]) == program.EXIT_UNAVAILABLE == 3
+    assert capsys.readouterr().err == "no GPU is used: made by a test\n"
 
 
-def test_the_worker_says_so_and_exits_with_3(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main() == EXIT_UNAVAILABLE == 3
-    assert capsys.readouterr().err == f"{probe().explanation}\n"
+def test_with_a_device_it_runs_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[str] = []
+
+    async def serve(broker: object, workers: list[Any], settings: object) -> None:
+        served.extend(each.service.kind for each in workers)
+
+    monkeypatch.setattr(program, "why_not", lambda: None)
+    monkeypatch.setattr("pipeline.standalone.serve", serve)
+    assert program.main(["--registry", str(tmp_path), "--broker", "kafka://localhost:1"]) == 0
+    assert served == ["gpu-worker"]
 
 
-def test_as_a_program_it_imports_cupy_only_to_look() -> None:
-    done = subprocess.run([sys.executable, "-m", "gpu_worker"], capture_output=True, text=True, check=False)
-    assert done.returncode == EXIT_UNAVAILABLE
+@pytest.mark.skipif(why_not() is None, reason="there is a GPU here")
+def test_as_a_program_it_says_why_there_is_none() -> None:
+    done = subprocess.run([sys.executable, "-m", "gpu_worker"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == program.EXIT_UNAVAILABLE
     assert done.stderr.startswith("no GPU is used: ")
+    assert done.stderr.count("\n") == 1
     assert done.stdout == ""

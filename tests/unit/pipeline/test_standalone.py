@@ -1,4 +1,4 @@
-"""The three workers as programs, as far as that goes without a broker."""
+"""The workers that need no device as programs, as far as that goes without a broker."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import consumers.cpu_fallback.__main__ as cpu_fallback
 import repair_worker.__main__ as repair
 import shadow.__main__ as shadow
 from consumers.classifier.settings import ClassifierSettings
+from gpu_worker.settings import GpuSettings
 from pipeline.settings import specs
 from repair_worker.settings import RepairSettings, SnapshotSettings
 
@@ -46,13 +47,14 @@ def test_it_runs_its_worker_until_told_to_stop(
 
     monkeypatch.setattr("pipeline.standalone.serve", serve)
     assert worker.main(["--registry", str(tmp_path), "--broker", "kafka://localhost:1"]) == 0
-    assert len(served) == 1
+    beside = ["gpu-stand-in"] if worker is cpu_fallback else []
+    assert served[1:] == beside
+    assert len(served) == 1 + len(beside)
 
 
 def test_every_setting_has_a_variable_of_its_own() -> None:
-    variables = [
-        spec.env for cls in (ClassifierSettings, RepairSettings, SnapshotSettings) for spec in specs(cls).values()
-    ]
+    classes = (ClassifierSettings, GpuSettings, RepairSettings, SnapshotSettings)
+    variables = [spec.env for cls in classes for spec in specs(cls).values()]
     assert len(variables) == len(set(variables))
     assert all(variable.startswith("TOKSPLICE_") for variable in variables)
 
@@ -61,5 +63,5 @@ def test_the_settings_reach_the_parts_they_are_for() -> None:
     settings = RepairSettings(session_ttl_s=1.0, sessions_bytes_max=2, sessions_max=3, history_answers_max=4)
     store, history = settings.store(), settings.history()
     assert (store.ttl_s, store.bytes_max, store.sessions_max, history.answers_max) == (1.0, 2, 3, 4)
-    router = ClassifierSettings(gpu_heartbeat_age_s_max=1.5, gpu_queue_depth_max=2).router()
-    assert (router.gpu_heartbeat_age_ms_max, router.gpu_queue_depth_max) == (1500, 2)
+    router = ClassifierSettings(heartbeat_age_s_max=1.5, gpu_queue_depth_max=2).router()
+    assert (router.heartbeat_age_ms_max, router.gpu_queue_depth_max) == (1500, 2)

@@ -31,7 +31,7 @@ from pipeline.memory import MemoryBroker
 from pipeline.ports import Record, Tail, TopicPartition
 from pipeline.service import ServiceHealth
 from pipeline.telemetry import Telemetry
-from schemas.health import Control, Health
+from schemas.health import Control, Cost, Health
 from schemas.topics import CONTROL, HEALTH
 
 
@@ -310,11 +310,13 @@ async def test_a_heartbeat_tells_what_operators_and_the_classifier_ask() -> None
             assert (health.worker, health.kind, health.ready) == ("worker-1", "classifier", True)
             assert (health.tokenizers, health.queue_depth) == (("f" * 64,), 3)
             assert (health.time_ms, health.detail) == (clock.now_ms(), "")
-            service.answer = ServiceHealth(ready=False, detail="no room")
+            assert health.costs is None
+            costs = {"f" * 64: Cost(fixed_us=1, mib_us=2, record_us=3)}
+            service.answer = ServiceHealth(ready=False, detail="no room", costs=costs)
             await clock.sleeping(2)
             clock.advance(2)
             health = await health_of(broker, 2)
-            assert (health.ready, health.detail) == (False, "no room")
+            assert (health.ready, health.detail, health.costs) == (False, "no room", costs)
         records = await read(broker, HEALTH, 1)
         assert records[-1].value is None, "a worker that leaves takes its record along"
 

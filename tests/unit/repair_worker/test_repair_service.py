@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
+import numpy as np
 import pytest
 from repair_kit import FIRST_EPOCH, Follower, adopt, first_base, repair_bench
 from worker_kit import NOW_MS, Bench, TinyRegistry, base_of, ids_of, reference_ids, tiny, work
@@ -391,6 +392,21 @@ async def test_another_first_text_replaces_the_session() -> None:
         assert all(sent.value is not None for sent in it.sent(SESSIONS))
         again = await it.ask(work("f0", Op.APPEND, text="a", base=first_base(TEXT)))
         assert again.replayed
+
+
+async def test_a_hand_over_with_other_tokens_than_its_text_has_is_refused() -> None:
+    """Whoever encoded the text, a GPU for one: the engine encodes it again, and compares."""
+    ids = tiny().encode(TEXT)
+    async with repair_bench() as it:
+        await it.handle(adopt(TEXT, state=tiny().state_of(TEXT.encode(), ids)))
+        wrong = np.append(ids[:-1], ids[-1] ^ 1).astype(np.uint32)
+        with pytest.raises(ProtocolError):
+            await it.handle(adopt(TEXT, session_id="other", state=tiny().state_of(TEXT.encode(), wrong)))
+        right, none = [
+            await it.ask(work(name, Op.APPEND, session_id=name, text="x", base=first_base(TEXT)))
+            for name in ("s", "other")
+        ]
+        assert (right.status, none.status) == (Status.OK, Status.NEED_TEXT)
 
 
 async def test_a_damaged_hand_over_is_refused() -> None:

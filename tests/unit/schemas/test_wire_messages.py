@@ -263,7 +263,8 @@ def test_every_kind_names_a_limit_that_exists() -> None:
 
 
 def test_a_route_says_which_engine_ran() -> None:
-    assert [route.engine for route in Route] == [Engine.NATIVE, Engine.NATIVE, Engine.REFERENCE, Engine.REFERENCE]
+    engines = [Engine.NATIVE, Engine.NATIVE, Engine.REFERENCE, Engine.REFERENCE, Engine.GPU]
+    assert [route.engine for route in Route] == engines
 
 
 @pytest.mark.parametrize("kept", [{"text": b"x"}, {"ids": bytes(4)}, {"offsets": bytes(8)}, {"restarts": b"\x01"}])

@@ -1,0 +1,1 @@
+"""From a tokenizer to the tables that the kernels read."""
