@@ -32,7 +32,7 @@ def start(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
     started: list[subprocess.Popen[str]] = []
 
     def up(*words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "cli.main", "up", "--no-state", *words]
+        command = [sys.executable, "-m", "cli.main", "up", "--no-state", "--no-gpu", *words]
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         started.append(subprocess.Popen(command, text=True, **pipes))
         return started[-1]
