@@ -184,5 +184,8 @@ impl Sink for Ids<'_> {
     }
 
     #[inline(always)]
+    fn reaches(&mut self, _end: usize, _reach: usize) {}
+
+    #[inline(always)]
     fn end(&mut self, _end: usize, _reach: usize, _layout: Layout<'_>) {}
 }

@@ -26,6 +26,7 @@ pub use spelling::Symbols;
 use spelling::Spelling;
 use symbols::Alphabet;
 use table::Table;
+pub use table::SHORT;
 
 /// In place of an id: there is none.
 const NONE: u32 = u32::MAX;
@@ -80,6 +81,23 @@ impl Bpe {
     #[inline(always)]
     pub fn whole(&self, text: &[u8], start: usize, end: usize) -> Option<u32> {
         Some(self.table.get_in(text, start, end)).filter(|&id| id != NONE)
+    }
+
+    /// Appends the tokens of pieces, each of which is one, as far as that is told in few steps: the pieces of `text` that end
+    /// at `ends`, the first of which begins at `start`. Gives how many there were, and whether the next one is known to be
+    /// no token.
+    #[inline(always)]
+    pub fn append_run(&self, text: &[u8], start: usize, ends: &[u16], out: &mut Vec<u32>) -> (usize, bool) {
+        self.table.append_run(text, start, ends, out)
+    }
+
+    /// The same as `encode` for the piece `text[start..end]`.
+    #[inline(never)]
+    pub fn encode_in(&self, cache: &mut PieceCache, text: &[u8], (start, end): (usize, usize), out: &mut Vec<u32>) {
+        match self.whole(text, start, end) {
+            Some(id) => out.push(id),
+            None => self.encode_apart(cache, text, (start, end), out),
+        }
     }
 
     /// Memory for `encode`, one for each thread. What it holds changes no ids.

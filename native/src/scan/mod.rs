@@ -7,6 +7,7 @@ pub mod added;
 pub mod automaton;
 pub mod classes;
 pub mod normal;
+pub mod parallel;
 pub mod reach;
 mod run;
 pub mod section;
@@ -20,6 +21,7 @@ use crate::bpe::{Bpe, PieceCache};
 use added::{AddedTokens, Found};
 use automaton::Automaton;
 use normal::Normalizer;
+use parallel::Parallel;
 use reach::LongAttempts;
 use run::{Run, Stage};
 use section::Section;
@@ -58,6 +60,8 @@ pub trait Sink {
     fn pushes_until(&self) -> usize;
     /// The tokens from `first` on in `ids` were pushed, and number n of them begins at `start(n)`.
     fn pushed(&mut self, first: usize, start: impl Fn(usize) -> usize);
+    /// The last piece, which ended at `end` and whose token was pushed, reaches further than was said.
+    fn reaches(&mut self, end: usize, reach: usize);
     /// The piece ends at `end`; all that decided on it lies before `reach` (`FAR`: the end of the text did).
     fn end(&mut self, end: usize, reach: usize, layout: Layout<'_>);
 }
@@ -81,16 +85,19 @@ pub enum Pieces {
     Joined(Prepend),
 }
 
-/// Split levels, and the machine for all of them where they can be made one.
+/// Split levels, the machine for all of them where they can be made one, and a program that has the same pieces, where
+/// one is known.
 pub struct Levels {
     automata: Vec<Automaton>,
     transducer: Option<Transducer>,
+    parallel: Option<Box<Parallel>>,
 }
 
 impl Levels {
     pub fn new(automata: Vec<Automaton>) -> Self {
         let transducer = transducer::compile(&automata);
-        Self { automata, transducer }
+        let parallel = transducer.as_ref().and_then(parallel::compile).map(Box::new);
+        Self { automata, transducer, parallel }
     }
 }
 
@@ -137,6 +144,7 @@ pub struct Scratch {
     buffer: Vec<u8>,
     /// Taken by whoever reads a block.
     block: Option<Box<Block>>,
+    words: Option<Box<parallel::Block>>,
 }
 
 impl Scanner {
@@ -151,6 +159,7 @@ impl Scanner {
             spans: Vec::new(),
             buffer: Vec::new(),
             block: Some(Box::default()),
+            words: Some(Box::default()),
         }
     }
 
@@ -204,7 +213,7 @@ impl Scanner {
         sink: &mut S,
     ) -> Outcome {
         let hi = if end == Stage::Open { self.last_safe(raw, lo, hi) } else { hi };
-        let Scratch { cache, section, raw_longs, token_longs, level_longs, spans, buffer, block } = scratch;
+        let Scratch { cache, section, raw_longs, token_longs, level_longs, spans, buffer, block, words } = scratch;
         section.read(self.normalizer.as_ref(), raw, lo, hi);
         token_longs.clear();
         level_longs.iter_mut().for_each(LongAttempts::clear);
@@ -221,6 +230,7 @@ impl Scanner {
             spans,
             buffer,
             block,
+            words,
             sink,
             near: self.near(),
             calm: Default::default(),

@@ -1,9 +1,11 @@
 //! One section on its way through the stages after normalization.
 
 mod blocks;
+mod words;
 
 use super::added::Found;
 use super::automaton::Automaton;
+use super::parallel;
 use super::reach::{LongAttempts, FAR, NEAR};
 use super::section::Section;
 use super::transducer::{Block, BLOCK_LEAST};
@@ -60,6 +62,7 @@ pub(super) struct Run<'a, S> {
     pub spans: &'a mut Vec<(usize, usize)>,
     pub buffer: &'a mut Vec<u8>,
     pub block: &'a mut Option<Box<Block>>,
+    pub words: &'a mut Option<Box<parallel::Block>>,
     pub sink: &'a mut S,
     /// What the stages before normalization add to a reach when none of them reads far ahead.
     pub near: usize,
@@ -141,17 +144,17 @@ impl<S: Sink> Run<'_, S> {
         let last = k + 1 == levels.automata.len();
         let text = self.text;
         let even = !self.section.changed() && self.scanner.model.tiles();
-        let transducer = levels.transducer.as_ref().filter(|_| even && k == 0);
+        let machine = levels.transducer.as_ref().filter(|_| even && k == 0);
         let mut at = lo;
         // Where the transducer is asked again, and how much is left to attempts before that.
         let (mut until, mut patience) = (lo, BY_ATTEMPTS);
         while at < hi {
             let mut outcome;
-            match transducer {
+            match machine {
                 Some(transducer) if hi - at >= BLOCK_LEAST => {
                     if at >= until {
                         let from = at;
-                        (at, outcome) = self.blocks(transducer, at, hi);
+                        (at, outcome) = self.blocks((transducer, levels.parallel.as_deref()), at, hi);
                         proceed!(outcome);
                         let was_worth_it = at - from >= BLOCK_LEAST;
                         patience = if was_worth_it { BY_ATTEMPTS } else { (2 * patience).min(BY_ATTEMPTS_MOST) };

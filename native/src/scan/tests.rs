@@ -1,5 +1,6 @@
 //! Automata of random tables against the plainest way to run a table.
 
+pub mod parallel;
 mod transducers;
 
 use super::automaton::{Attempt, Automaton};

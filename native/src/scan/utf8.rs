@@ -67,17 +67,30 @@ pub fn as_str(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text is cut at character boundaries")
 }
 
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// How many bytes before the first one that is beyond ASCII.
+#[inline(always)]
+pub fn ascii_prefix(bytes: &[u8; 16]) -> usize {
+    let bytes = u128::from_le_bytes(*bytes);
+    let (low, high) = (bytes as u64 & HIGH, (bytes >> 64) as u64 & HIGH);
+    match (low | high, low) {
+        (0, _) => 16,
+        (_, 0) => 8 + high.trailing_zeros() as usize / 8,
+        _ => low.trailing_zeros() as usize / 8,
+    }
+}
+
 /// The first position in text[from..to] whose byte is beyond ASCII, or `to`.
 #[inline]
 pub fn skip_ascii(text: &[u8], from: usize, to: usize) -> usize {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
     let mut at = from;
-    for chunk in text[from..to].chunks_exact(8) {
-        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
-        if word & HIGH != 0 {
-            return at + ((word & HIGH).trailing_zeros() / 8) as usize;
+    while let Some(bytes) = text[at..to].first_chunk() {
+        let ascii = ascii_prefix(bytes);
+        at += ascii;
+        if ascii < 16 {
+            return at;
         }
-        at += 8;
     }
     while at < to && text[at] < 0x80 {
         at += 1;

@@ -149,6 +149,13 @@ impl<L: Lengths> Sink for Builder<'_, L> {
     }
 
     #[inline(always)]
+    fn reaches(&mut self, end: usize, reach: usize) {
+        if reach > end + SLACK {
+            self.note(end, reach);
+        }
+    }
+
+    #[inline(always)]
     fn end(&mut self, end: usize, reach: usize, layout: Layout<'_>) {
         let start = self.piece - self.base;
         match layout {

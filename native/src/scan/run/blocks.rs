@@ -1,24 +1,45 @@
 //! The pieces that a transducer finds, block after block, on their way to the sink.
 
 use super::Run;
+use crate::scan::parallel::Parallel;
 use crate::scan::reach::NEAR;
 use crate::scan::transducer::{Block, BlockPieces, Transducer, BLOCK_LEAST, INSIDE};
 use crate::scan::{utf8, Outcome, Sink};
 
+/// How many blocks the transducer reads at most before words are tried again.
+const TURNS_MOST: usize = 16;
+
 impl<S: Sink> Run<'_, S> {
-    /// The pieces of all levels that the transducer finds from `at` on, where a scan may restart, up to `hi` at most;
+    /// The pieces of all levels that the machines find from `at` on, where a scan may restart, up to `hi` at most;
     /// normalization left the text as it was. Gives where they end.
-    pub(super) fn blocks(&mut self, transducer: &Transducer, mut at: usize, hi: usize) -> (usize, Outcome) {
+    pub(super) fn blocks(
+        &mut self,
+        (transducer, parallel): (&Transducer, Option<&Parallel>),
+        mut at: usize,
+        hi: usize,
+    ) -> (usize, Outcome) {
         let Some(mut block) = self.block.take() else { return (at, Outcome::Complete) };
         block.restart();
         let mut outcome = Outcome::Complete;
-        while hi - at >= BLOCK_LEAST && outcome == Outcome::Complete {
+        // Blocks for the transducer before words are tried again.
+        let (mut turns, mut patience) = (0, 1);
+        while outcome == Outcome::Complete {
+            if let Some(parallel) = parallel.filter(|_| turns == 0) {
+                let from = at;
+                (at, outcome) = self.all_words(parallel, transducer, at, hi);
+                patience = if at - from < BLOCK_LEAST { (2 * patience).min(TURNS_MOST) } else { 1 };
+                turns = patience;
+            }
+            if hi - at < BLOCK_LEAST || outcome != Outcome::Complete {
+                break;
+            }
             let from = at;
             transducer.read(&mut block, &self.text[at..hi], S::RESTARTS);
             (at, outcome) = self.block(&block, at);
             if block.is_trapped || at == from {
                 break;
             }
+            turns = turns.saturating_sub(1);
         }
         *self.block = Some(block);
         (at, outcome)
@@ -114,7 +135,7 @@ impl<S: Sink> Run<'_, S> {
 
     /// How far behind the end of a piece the unit that settled it can begin, so that the piece's reach is within what is
     /// alike to the sink, wherever it stands in [from, to) and all is calm; 0 if that is not certain.
-    fn near_reach(&self, from: usize, to: usize) -> usize {
+    pub(super) fn near_reach(&self, from: usize, to: usize) -> usize {
         if !S::RESTARTS {
             return usize::MAX;
         }

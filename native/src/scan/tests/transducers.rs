@@ -7,7 +7,7 @@ use crate::scan::transducer::{compile, Block, Transducer, BLOCK_LEAST, INSIDE};
 use crate::scan::utf8;
 
 /// A piece: where it ends, and whether a scan may restart there.
-type Piece = (usize, bool);
+pub type Piece = (usize, bool);
 
 /// The pieces of `text[lo..hi)`, as `levels` make them one within the other. `inside`: whether it is a match.
 fn split(levels: &[Automaton], text: &[u8], (lo, hi): (usize, usize), inside: bool, pieces: &mut Vec<Piece>) {
@@ -32,7 +32,7 @@ fn split(levels: &[Automaton], text: &[u8], (lo, hi): (usize, usize), inside: bo
     }
 }
 
-fn plain(levels: &[Automaton], text: &[u8], lo: usize) -> Vec<Piece> {
+pub fn plain(levels: &[Automaton], text: &[u8], lo: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     split(levels, text, (lo, text.len()), false, &mut pieces);
     pieces

@@ -243,6 +243,7 @@ pub fn compile(levels: &[Automaton]) -> Option<Transducer> {
         by_char,
         table: table.into_boxed_slice().try_into().ok()?,
         cuts: cuts(&by_class, &by_unit[..WIDE]),
+        classes: columns.len() as u8,
         is_nested: levels.len() > 1,
     })
 }

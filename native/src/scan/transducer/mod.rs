@@ -37,6 +37,9 @@ const TRAP: u32 = 0;
 const START_ROW: usize = 1;
 const FIRST_ROW: usize = 2;
 
+/// Bytes of text that are taken at once.
+const STRIDE: usize = 16;
+
 /// Bytes of a stretch. Small ones, for tests, have more seams.
 const STEP_LEAST: usize = if IS_SMALL { 8 } else { 64 };
 const STEP_MOST: usize = if IS_SMALL { 32 } else { 1024 };
@@ -68,6 +71,7 @@ pub struct Transducer {
     table: Box<[u32; TABLE]>,
     /// By pair of ASCII characters: whether a piece begins between them.
     cuts: Vec<bool>,
+    classes: u8,
     is_nested: bool,
 }
 
@@ -134,6 +138,88 @@ pub struct BlockPieces<'a> {
     pub ends: &'a [u16],
     /// The units that settled them.
     pub reads: &'a [u16],
+}
+
+/// What the machine does with a unit.
+pub struct Step {
+    pub row: u32,
+    /// Which end is set to where the unit begins, if there are so many.
+    pub set: usize,
+    /// How many of the first ends are settled.
+    pub settled: usize,
+    /// Whether the end that is set lies inside a match.
+    pub inside: bool,
+}
+
+/// The machine, step by step.
+impl Transducer {
+    pub const PENDING: usize = PENDING;
+    pub const START: u32 = START_ROW as u32;
+    pub const TRAPPED: u32 = TRAP;
+
+    /// What a unit of a class does in a row.
+    pub fn step_of(&self, row: u32, class: u8) -> Step {
+        let entry = self.table[row as usize * ROW + WIDE + usize::from(class)];
+        Step {
+            row: entry >> (16 + ROW.trailing_zeros()),
+            set: (entry & 3) as usize,
+            settled: (entry >> 8 & 0xff) as usize,
+            inside: entry & SETS_INSIDE != 0,
+        }
+    }
+
+    /// How many classes there are.
+    pub fn classes(&self) -> u8 {
+        self.classes
+    }
+
+    pub fn class_of(&self, char: char) -> u8 {
+        self.by_char.of(char.into())
+    }
+
+    /// The unit of a character beyond ASCII of this class.
+    pub fn unit_of(class: u8) -> u8 {
+        WIDE as u8 + class
+    }
+
+    /// The unit of the character at `at`.
+    pub fn unit_at(&self, text: &[u8], at: usize) -> u8 {
+        match text[at] {
+            ascii @ 0..0x80 => ascii,
+            _ => Self::unit_of(self.by_char.of(utf8::decode(text, at).0)),
+        }
+    }
+
+    /// A unit for each character of `text`, which is itself where it is ASCII. `extra`: by unit, how many more bytes than units
+    /// there are before it, if there are fewer units.
+    pub fn characters<'a>(&self, text: &'a [u8], units: &'a mut Vec<u8>, extra: &mut Vec<u16>) -> &'a [u8] {
+        let ascii = utf8::skip_ascii(text, 0, text.len());
+        if ascii == text.len() {
+            return text;
+        }
+        let room = units.len().max(text.len() + STRIDE);
+        units.resize(room, 0);
+        extra.resize(room, 0);
+        units[..ascii].copy_from_slice(&text[..ascii]);
+        extra[..ascii].fill(0);
+        let (mut at, mut to) = (ascii, ascii);
+        while at < text.len() {
+            // ASCII, and whatever is behind it.
+            extra[to..to + STRIDE].fill((at - to) as u16);
+            if let Some(stride) = text[at..].first_chunk::<STRIDE>() {
+                units[to..to + STRIDE].copy_from_slice(stride);
+                let ascii = utf8::ascii_prefix(stride);
+                (at, to) = (at + ascii, to + ascii);
+                if ascii == STRIDE {
+                    continue;
+                }
+            }
+            let (point, width) = utf8::decode(text, at);
+            units[to] = if width == 1 { point as u8 } else { Self::unit_of(self.by_char.of(point)) };
+            (at, to) = (at + width, to + 1);
+        }
+        &units[..to]
+    }
 }
 
 impl Transducer {
