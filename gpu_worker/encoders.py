@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from gpu_worker.encoder import Encoder, UnsupportedError
 from pipeline.clock import Clock
 from pipeline.failures import without_words
-from pipeline.first_text import TokenizerSource, fingerprints
+from pipeline.tokenizers import TokenizerSource, fingerprints
 from pipeline.waiting import cancel
 from toksplice import Tokenizer
 

@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Final
 
 from gpu_worker import batcher
@@ -30,13 +29,14 @@ from pipeline.context import Context
 from pipeline.cost import GPU_PRIOR, CostMeter
 from pipeline.failures import without_words
 from pipeline.faults import NO_FAULTS, Faults
-from pipeline.first_text import Encoded, FirstTexts, TokenizerSource, draw_epoch
+from pipeline.first_text import Encoded, FirstTexts, draw_epoch, pass_on, work_of
 from pipeline.ports import Record
 from pipeline.service import ServiceHealth
+from pipeline.tokenizers import TokenizerSource
 from pipeline.topology import GPU_GROUP
 from schemas.codes import Code
 from schemas.reply import Path
-from schemas.topics import CPU, GPU, session_key
+from schemas.topics import GPU, session_key
 from schemas.work import Work
 
 LOST: Final = "the device failed: texts go to the CPU"
@@ -108,7 +108,7 @@ class GpuService:
         )
 
     async def handle(self, record: Record) -> Awaitable[None] | None:
-        return self._serve(record, self._texts.work_of(record))
+        return self._serve(record, work_of(record, self._ctx.limits))
 
     async def _serve(self, record: Record, work: Work) -> None:
         """Answer `work` or pass it on; returns after the acknowledgement."""
@@ -120,7 +120,7 @@ class GpuService:
                 return
             encoded = await self._encode(work)
             if isinstance(encoded, Reason):
-                await self._pass_on(record, work, encoded)
+                await pass_on(self._ctx, record, work, encoded.value)
                 return
             if encoded is None:
                 reply = self._texts.failure(work, Code.EXPIRED, "the deadline passed before the text was encoded")
@@ -192,18 +192,6 @@ class GpuService:
         labels = {"tokenizer": self._tokenizers.name_of(fingerprint)}
         telemetry.gpu_launch_duration.record(launched.took_us / 1e6, labels)
         telemetry.gpu_launch_texts.record(len(launched.answers), labels)
-
-    async def _pass_on(self, record: Record, work: Work, reason: Reason) -> None:
-        """Down the ladder. The CPU fallback passes nothing on, so no text goes round in circles."""
-        self._ctx.telemetry.fallbacks.add(1, {"reason": reason.value})
-        onward = replace(work, reason=reason.value, hops=work.hops + 1)
-        await self._ctx.forward(
-            CPU,
-            record,
-            onward.encode(self._ctx.write_limits),
-            tenant=work.request.tenant,
-            session_id=work.request.session_id,
-        )
 
 
 def _timed(encoder: Encoder, texts: Sequence[bytes]) -> Launched:

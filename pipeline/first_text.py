@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,29 +21,16 @@ from pipeline.ports import Record
 from pipeline.samples import Evidence
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
-from schemas.limits import INT_MAX
+from schemas.limits import INT_MAX, Limits
 from schemas.reply import Path, Reply, Route
 from schemas.request import Op
-from schemas.topics import REPAIR
+from schemas.topics import CPU, REPAIR
 from schemas.work import Adopt, Served, Work, decode_work_record
-from toksplice import Tokenizer
 
 FIRST_REVISION: Final = 1
 ADOPT_TOO_LARGE: Final = "adopt_too_large"
 
 _log = logging.getLogger(__name__)
-
-
-class TokenizerSource(Protocol):
-    """Where loaded tokenizers come from; `toksplice.registry.Registry` is one. Every method may block."""
-
-    def names(self) -> tuple[str, ...]: ...
-
-    def resolve(self, name_or_fingerprint: str) -> str: ...
-
-    def name_of(self, fingerprint_hex: str) -> str: ...
-
-    def get(self, fingerprint_hex: str) -> Tokenizer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +59,27 @@ def little_endian(values: NDArray[np.uint32]) -> bytes:
     return values.astype("<u4", copy=False).tobytes()
 
 
-def fingerprints(tokenizers: TokenizerSource) -> tuple[str, ...]:
-    """Every tokenizer that is registered."""
-    return tuple(sorted({tokenizers.resolve(name) for name in tokenizers.names()}))
+def work_of(record: Record, limits: Limits) -> Work:
+    """The work in a record of a topic of whole texts. Raises ProtocolError for anything else."""
+    if record.value is None:
+        raise ProtocolError(Code.MALFORMED, "a record of this topic needs a value")
+    work = decode_work_record(record.value, limits)
+    if not isinstance(work, Work):
+        raise ProtocolError(Code.MALFORMED, "sessions are the business of tokenize.repair-worker only", "kind")
+    return work
+
+
+async def pass_on(ctx: Context, record: Record, work: Work, reason: str) -> None:
+    """Down the ladder, to the CPU fallback, which passes nothing on itself; returns after the acknowledgement."""
+    ctx.telemetry.fallbacks.add(1, {"reason": reason})
+    onward = replace(work, reason=reason, hops=work.hops + 1)
+    await ctx.forward(
+        CPU,
+        record,
+        onward.encode(ctx.write_limits),
+        tenant=work.request.tenant,
+        session_id=work.request.session_id,
+    )
 
 
 class FirstTexts:
@@ -88,15 +93,6 @@ class FirstTexts:
         self._path = path
         self._name_of = name_of
         self._draw_epoch = draw_epoch
-
-    def work_of(self, record: Record) -> Work:
-        """The work in a record. Raises ProtocolError for anything else."""
-        if record.value is None:
-            raise ProtocolError(Code.MALFORMED, "a record of this topic needs a value")
-        work = decode_work_record(record.value, self._ctx.limits)
-        if not isinstance(work, Work):
-            raise ProtocolError(Code.MALFORMED, "sessions are the business of tokenize.repair-worker only", "kind")
-        return work
 
     def refusal(self, work: Work) -> Reply | None:
         """The answer to work that is not to be begun here, whatever can encode; None when it is."""

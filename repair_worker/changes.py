@@ -9,32 +9,17 @@ import functools
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pipeline.first_text import FIRST_REVISION, little_endian
+from pipeline.tokenizers import TokenizerSource
 from repair_worker.beginnings import Beginnings
 from repair_worker.store import Identity
 from schemas.codes import Code
 from schemas.reply import Route
 from schemas.request import Base, Op, Request, Want
 from schemas.work import Work, WorkRecord
-from toksplice import Patch, Session, Tokenizer, TokSpliceError
-
-FIRST_REVISION: Final = 1
-
-
-class TokenizerSource(Protocol):
-    """Where loaded tokenizers come from; `toksplice.registry.Registry` is one. `get` may block for seconds."""
-
-    def names(self) -> tuple[str, ...]: ...
-
-    def resolve(self, name_or_fingerprint: str) -> str: ...
-
-    def name_of(self, fingerprint_hex: str) -> str: ...
-
-    def get(self, fingerprint_hex: str) -> Tokenizer: ...
+from toksplice import Patch, Session, TokSpliceError
 
 
 def identity_of(record: WorkRecord) -> Identity:
@@ -185,19 +170,9 @@ def restore(tokenizers: TokenizerSource, beginnings: Beginnings, identity: Ident
     return session
 
 
-def fingerprints(tokenizers: TokenizerSource) -> tuple[str, ...]:
-    """Every tokenizer that can be served."""
-    return tuple(sorted({tokenizers.resolve(name) for name in tokenizers.names()}))
-
-
 _CODES: Final = {code.value: code for code in Code}
 
 
 def code_of(error: TokSpliceError) -> Code:
     """The protocol's code of a failure of the library, which names its own by the same words."""
     return _CODES.get(error.code, Code.INTERNAL)
-
-
-def little_endian(values: NDArray[np.uint32]) -> bytes:
-    """The array as the wire wants it: u32, little-endian, row by row."""
-    return values.astype("<u4", copy=False).tobytes()

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator
 from pipeline.context import Context
 from pipeline.errors import PipelineError
 from pipeline.samples import Evidence
+from pipeline.tokenizers import TokenizerSource
 from repair_worker.announcer import Announcer
 from repair_worker.beginnings import Beginnings
-from repair_worker.changes import TokenizerSource, restore
+from repair_worker.changes import restore
 from repair_worker.history import History
 from repair_worker.settings import RepairSettings
 from repair_worker.snapshots import Snapshot, SnapshotFile

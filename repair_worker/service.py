@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
@@ -24,20 +23,19 @@ from typing import Final
 from pipeline.context import Context
 from pipeline.errors import BrokerOverloadedError, RecordTooLargeError
 from pipeline.faults import NO_FAULTS, Faults
+from pipeline.first_text import FIRST_REVISION, draw_epoch, pass_on
 from pipeline.ports import Record
 from pipeline.samples import Evidence, Trial
 from pipeline.service import ServiceHealth
+from pipeline.tokenizers import TokenizerSource, fingerprints
 from pipeline.topology import REPAIR_GROUP
 from repair_worker import answers
 from repair_worker.changes import (
-    FIRST_REVISION,
     Change,
     Fit,
-    TokenizerSource,
     apply,
     code_of,
     cut,
-    fingerprints,
     fit,
     identity_of,
     length_after,
@@ -50,10 +48,9 @@ from repair_worker.store import Entry
 from repair_worker.waiting import Parked, Waiting
 from schemas.codes import Code
 from schemas.errors import ProtocolError
-from schemas.limits import INT_MAX
 from schemas.reply import Path, Reply
 from schemas.request import Base, Op, Want
-from schemas.topics import CPU, REPAIR
+from schemas.topics import REPAIR
 from schemas.work import Adopt, Drop, Work, decode_work_record
 from toksplice import Certificate, Session, TokSpliceError
 
@@ -68,11 +65,6 @@ _SURE_REFUSALS: Final = frozenset({Code.BAD_POSITION, Code.INVALID_UTF8})
 """Codes of changes that no life of a session can have made."""
 
 _log = logging.getLogger(__name__)
-
-
-def draw_epoch() -> int:
-    """A new epoch: 53 random bits, never 0."""
-    return 1 + secrets.randbelow(INT_MAX)
 
 
 class RepairService:
@@ -244,15 +236,7 @@ class RepairService:
             message = "the request was passed on too often"
             await self._answer(record, work, answers.failed(work, None, Code.INTERNAL, message))
             return
-        self._ctx.telemetry.fallbacks.add(1, {"reason": SESSION_NOT_HELD})
-        onward = replace(work, reason=SESSION_NOT_HELD, hops=work.hops + 1)
-        await self._ctx.forward(
-            CPU,
-            record,
-            onward.encode(self._ctx.write_limits),
-            tenant=work.request.tenant,
-            session_id=work.request.session_id,
-        )
+        await pass_on(self._ctx, record, work, SESSION_NOT_HELD)
 
     async def _with_session(
         self, record: Record, work: Work, entry: Entry[Session], started_us: int, trial: Trial

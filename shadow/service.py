@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from pipeline.context import Context
 from pipeline.ports import Record
 from pipeline.service import ServiceHealth
+from pipeline.tokenizers import TokenizerNames, fingerprints
 from pipeline.topology import SHADOW_GROUP
 from schemas.codes import Code
 from schemas.errors import ProtocolError
@@ -51,14 +52,8 @@ UNKNOWN_TOKENIZER: Final = "unknown_tokenizer"
 _log = logging.getLogger(__name__)
 
 
-class TokenizerFiles(Protocol):
-    """Where tokenizers come from; `toksplice.registry.Registry` is one."""
-
-    def names(self) -> tuple[str, ...]: ...
-
-    def resolve(self, name_or_fingerprint: str) -> str: ...
-
-    def name_of(self, fingerprint_hex: str) -> str: ...
+class TokenizerFiles(TokenizerNames, Protocol):
+    """Where the files of tokenizers are."""
 
     def path(self, name_or_fingerprint: str) -> Path: ...
 
@@ -124,7 +119,7 @@ class ShadowService:
                 limit_s=settings.check_limit_s,
                 command=command(tier, Priority(settings.priority)),
             )
-        self._fingerprints = await ctx.run_blocking(_fingerprints, self._tokenizers)
+        self._fingerprints = await ctx.run_blocking(fingerprints, self._tokenizers)
 
     async def stop(self) -> None:
         for judges in self.judges.values():
@@ -257,7 +252,3 @@ class ShadowService:
     def _drop(self, reason: str) -> None:
         self._ctx.telemetry.shadow_dropped.add(1, {"reason": reason})
         self._counts["dropped"] += 1
-
-
-def _fingerprints(tokenizers: TokenizerFiles) -> tuple[str, ...]:
-    return tuple(sorted({tokenizers.resolve(name) for name in tokenizers.names()}))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 
 from pipeline.faults import Faults
-from pipeline.first_text import Encoded, TokenizerSource, little_endian
+from pipeline.first_text import Encoded, little_endian
+from pipeline.tokenizers import TokenizerSource
 from schemas.reply import Route
 from schemas.work import Work
 from toksplice import Session

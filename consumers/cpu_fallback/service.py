@@ -15,10 +15,11 @@ from consumers.cpu_fallback.encode import encode
 from pipeline.context import Context
 from pipeline.cost import CPU_PRIOR, CostMeter
 from pipeline.faults import NO_FAULTS, Faults
-from pipeline.first_text import Encoded, FirstTexts, TokenizerSource, draw_epoch, fingerprints
+from pipeline.first_text import Encoded, FirstTexts, draw_epoch, work_of
 from pipeline.ports import Record
 from pipeline.samples import Trial
 from pipeline.service import ServiceHealth
+from pipeline.tokenizers import TokenizerSource, fingerprints
 from pipeline.topology import CPU_GROUP
 from schemas.codes import Code
 from schemas.reply import Path, Reply
@@ -75,7 +76,7 @@ class CpuFallbackService:
         return ServiceHealth(tokenizers=self._fingerprints, costs=self._costs.costs())
 
     async def handle(self, record: Record) -> Awaitable[None] | None:
-        work = self._texts.work_of(record)
+        work = work_of(record, self._ctx.limits)
         trial = self._ctx.samples.trial(work)
         await self._texts.answer(record, work, await self._answer(record, work, trial), trial.evidence)
         return None

@@ -8,20 +8,17 @@ order.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import replace
 from typing import Final
 
 from pipeline.context import Context
+from pipeline.first_text import pass_on, work_of
 from pipeline.ports import Broker, Record
 from pipeline.runtime import make_standby
 from pipeline.service import ServiceHealth
 from pipeline.settings import WorkerSettings
 from pipeline.standby import Standby
 from pipeline.topology import GPU_GROUP
-from schemas.codes import Code
-from schemas.errors import ProtocolError
-from schemas.topics import CPU, GPU
-from schemas.work import Work, decode_work_record
+from schemas.topics import GPU
 
 GPU_KIND: Final = "gpu-worker"
 GONE: Final = "gpu_worker_gone"
@@ -59,20 +56,7 @@ class StandInService:
         return ServiceHealth()
 
     async def handle(self, record: Record) -> Awaitable[None] | None:
-        if record.value is None:
-            raise ProtocolError(Code.MALFORMED, "a record of this topic needs a value")
-        work = decode_work_record(record.value, self._ctx.limits)
-        if not isinstance(work, Work):
-            raise ProtocolError(Code.MALFORMED, "sessions are the business of tokenize.repair-worker only", "kind")
-        self._ctx.telemetry.fallbacks.add(1, {"reason": GONE})
-        onward = replace(work, reason=GONE, hops=work.hops + 1)
-        await self._ctx.forward(
-            CPU,
-            record,
-            onward.encode(self._ctx.write_limits),
-            tenant=work.request.tenant,
-            session_id=work.request.session_id,
-        )
+        await pass_on(self._ctx, record, work_of(record, self._ctx.limits), GONE)
         return None
 
 
