@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import statistics
 import sys
@@ -49,7 +50,7 @@ APPEND_CHARS = 1_400
 LANES = 2
 """Sessions that the appends go to by turns, one at a time."""
 EDIT_CHARS = (50, 2_000)
-EDITED_CHARS = 1_200
+EDITED_CHARS = 600
 """A text longer than this begins anew with the next edit."""
 EDIT_LANES = 4
 BACKLOG_MAX = 32
@@ -136,7 +137,8 @@ async def _edits(stack: Embedded, count: int, seed: int) -> dict[str, Any]:
         while done < count:
             done += 1
             text = session.text
-            new = adversary.text(rng.randint(*EDIT_CHARS))
+            # As many from 50 to 100 characters as from 1,000 to 2,000.
+            new = adversary.text(round(math.exp(rng.uniform(*map(math.log, EDIT_CHARS)))))
             if len(text) > EDITED_CHARS:
                 await session.update(new, deadline_s=DEADLINE_S)
             else:

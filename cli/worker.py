@@ -19,8 +19,8 @@ from cli.wiring import (
     why_no_gpu,
     worker_settings,
 )
+from pipeline.runtime import give_way, serve
 from pipeline.runtime import run as run_loop
-from pipeline.runtime import serve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +47,7 @@ async def _serve(options: argparse.Namespace) -> None:
     settings = worker_settings()
     broker = make_broker(options.broker)
     worker = make_worker(options.name, broker, open_registry(options.registry), settings)
+    give_way(worker.service)
     await serve(broker, [worker, *make_standbys(options.name, broker, settings)], settings)
 
 

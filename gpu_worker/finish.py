@@ -11,11 +11,12 @@ import numpy as np
 
 from gpu_worker.encoder import U32, Encoding
 from pipeline.faults import NO_FAULTS, Faults
-from pipeline.first_text import Encoded, little_endian
+from pipeline.first_text import Encoded
 from pipeline.tokenizers import TokenizerSource
 from schemas.reply import Route
 from schemas.work import Work
 from toksplice import Tokenizer
+from toksplice.gather import little_endian
 
 
 def finish(

@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pipeline.context import Context
 from pipeline.errors import RecordTooLargeError
 from pipeline.ports import Record
@@ -52,11 +49,6 @@ class Encoded:
 def draw_epoch() -> int:
     """The name of a new session's life: 53 random bits, never 0."""
     return 1 + secrets.randbelow(INT_MAX)
-
-
-def little_endian(values: NDArray[np.uint32]) -> bytes:
-    """The array as the wire wants it: u32, little-endian, row by row."""
-    return values.astype("<u4", copy=False).tobytes()
 
 
 def work_of(record: Record, limits: Limits) -> Work:

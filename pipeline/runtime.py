@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from pipeline.waiting import backoff, cancel, within
 from pipeline.worker import Worker, make_worker_id
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+BACKGROUND_NICENESS: Final = 10
+"""How far a process steps back whose work nobody waits for."""
 
 T = TypeVar("T")
 
@@ -104,6 +107,12 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def give_way(service: Service) -> None:
+    """In a process that runs `service` alone: if nobody waits for its work, leave the processor to those who answer."""
+    if not service.drains:
+        os.nice(BACKGROUND_NICENESS)
 
 
 def make_worker(broker: Broker, service: Service, settings: WorkerSettings, *, keep_metrics: bool = False) -> Worker:

@@ -38,6 +38,7 @@ from schemas.sample import Sample
 from schemas.topics import SHADOW, partition_for, session_key
 from schemas.work import Work
 from toksplice import Session
+from toksplice.gather import Part, gather, little_endian
 from toksplice.patch import common_prefix
 
 ENTRY_BYTES: Final = 1024
@@ -107,15 +108,17 @@ class Trial:
         self.evidence: Evidence | None = None
         """Set once the answer is to be sampled."""
 
-    def before(self, session: Session, *paths: Path) -> None:
+    def before(self, session: Session, *paths: Path, at_once: bool) -> None:
         """Keep the state that a patch will apply to, if an answer on one of `paths` may be sampled. O(1). Call it
-        when nobody else touches the session.
+        when nobody else touches the session. `at_once`: nothing is awaited until `after`.
 
-        Other answers may be counted while this one is made, so it is known only afterwards whether it is the chosen
-        one. A session on the reference is kept only when it would be the next, since its change then copies it.
+        Other answers may be counted while this one is made on a thread, so it is known only afterwards whether it is
+        the chosen one. A session on the reference is kept only when it would be the next, since its change then copies
+        it.
         """
         samples, fingerprint = self._samples, self._work.fingerprint
-        if samples.wanted(fingerprint) if session.native else samples.due(fingerprint, paths):
+        next_one = at_once or not session.native
+        if samples.due(fingerprint, paths) if next_one else samples.wanted(fingerprint):
             self._before = session.fork()
 
     def after(self, reply: Reply, session: Session | None = None, certificate: str = "") -> None:
@@ -260,7 +263,7 @@ class Samples:
 
     async def _send(self, waiting: _Waiting) -> None:
         producer = await self._own_producer()
-        value = await self._pool.run(_encode, waiting.evidence, waiting.time_ms, self._worker_id, self._limits)
+        value = await self._pool.run(sample_record, waiting.evidence, waiting.time_ms, self._worker_id, self._limits)
         request = waiting.evidence.work.request
         key = session_key(request.tenant, request.session_id) if request.session_id else None
         partition = None if key is None else partition_for(key, self._settings.partitions)
@@ -280,20 +283,25 @@ class Samples:
         return await self._make_producer()
 
 
-def _encode(evidence: Evidence, time_ms: int, worker_id: str, limits: Limits) -> bytes:
-    """The record of a sample. Blocking: it costs what the whole text costs to copy."""
+def sample_record(evidence: Evidence, time_ms: int, worker_id: str, limits: Limits) -> bytes:
+    """The record of a sample: text, and ids as the client has them. Blocking: it costs what text and ids cost to copy,
+    once, and while other threads run where the engine serves. Raises ProtocolError."""
     if evidence.size_bytes - ENTRY_BYTES > limits.record_bytes:
         raise ProtocolError(Code.TEXT_TOO_LARGE, "the sample would be over the record limit")
-    return make_sample(evidence, time_ms, worker_id).encode(limits)
+    text = _text_of_client(evidence)
+    ids, same_until = _ids_of_client(evidence)
+    sizes = {"text": sum(map(len, text)), "ids": sum(map(len, ids))}
+    head = _head(evidence, time_ms, worker_id, same_until)
+    before_text, before_ids, behind = head.encode_around(sizes, limits)
+    return gather([before_text, *text, before_ids, *ids, behind])
 
 
-def make_sample(evidence: Evidence, time_ms: int, worker_id: str) -> Sample:
-    """The sample of an answer: text, and ids as the client has them."""
+def _head(evidence: Evidence, time_ms: int, worker_id: str, same_until: int) -> Sample:
+    """A sample without its text and its ids."""
     work, reply = evidence.work, evidence.reply
     request, path, route = work.request, reply.path, reply.route
     if path is None or route is None:
         raise ValueError("an answer without path or route is no answer to check")
-    ids, same_until = _ids_of_client(evidence)
     return Sample(
         sample_id=secrets.token_hex(_SAMPLE_ID_BYTES),
         time_ms=time_ms,
@@ -309,8 +317,8 @@ def make_sample(evidence: Evidence, time_ms: int, worker_id: str) -> Sample:
         reason=reply.reason,
         epoch=reply.epoch,
         revision=reply.revision,
-        text=_text_of_client(evidence),
-        ids=ids,
+        text=b"",
+        ids=b"",
         offsets=reply.offsets,
         restarts=None if evidence.session is None else evidence.session.restarts,
         keep_left=reply.keep_left,
@@ -325,28 +333,28 @@ def make_sample(evidence: Evidence, time_ms: int, worker_id: str) -> Sample:
     )
 
 
-def _text_of_client(evidence: Evidence) -> bytes:
+def _text_of_client(evidence: Evidence) -> tuple[Part, ...]:
     """The text after the answer, UTF-8. Where the text before is at hand the change is made on it once more, so that a
     session that is not in the state it is taken for shows."""
     request, before, session = evidence.work.request, evidence.before, evidence.session
     new = (request.text or "").encode()
     if request.op is Op.TEXT or session is None:
-        return new
+        return (new,)
     if before is None:
-        return session.utf8(0, session.length)
+        return session.utf8_parts(0, session.length)
     match request.op:
         case Op.APPEND:
-            return before.utf8(0, before.length) + new
+            return (*before.utf8_parts(0, before.length), new)
         case Op.SPLICE:
             start, end = request.start or 0, request.end or 0
-            return b"".join((before.utf8(0, start), new, before.utf8(end, before.length)))
+            return (*before.utf8_parts(0, start), new, *before.utf8_parts(end, before.length))
         case Op.TRUNCATE:
-            return before.utf8(0, request.length or 0)
+            return before.utf8_parts(0, request.length or 0)
         case _:
             raise ValueError(f"{request.op.value} is no change of a text")
 
 
-def _ids_of_client(evidence: Evidence) -> tuple[bytes, int]:
+def _ids_of_client(evidence: Evidence) -> tuple[tuple[Part, ...], int]:
     """All ids after the answer, little-endian u32, by the protocol's rule, and how many at the start are as before.
 
     Where the state before is not at hand the one after stands in for it: it has the kept ids at the same places.
@@ -354,14 +362,12 @@ def _ids_of_client(evidence: Evidence) -> tuple[bytes, int]:
     reply = evidence.reply
     base = evidence.session if evidence.before is None else evidence.before
     if base is None:
-        return reply.ids, 0
+        return (reply.ids,), 0
     total = base.total
-    left = min(reply.keep_left, total)
-    right = base.ids_between(max(0, total - reply.keep_right), total).astype(_ID, copy=False)
-    behind = reply.ids + right.tobytes()
-    same_until = reply.first_changed
-    if evidence.before is not None:
-        # What is kept at the left is the same by the rule, so only what follows is compared.
-        new = np.frombuffer(behind, _ID).astype(np.uint32, copy=False)
-        same_until = left + common_prefix(base.ids_between(left, total), new)
-    return base.ids_between(0, left).astype(_ID, copy=False).tobytes() + behind, same_until
+    left, right = min(reply.keep_left, total), max(0, total - reply.keep_right)
+    ids = (*base.ids_parts(0, left), reply.ids, *base.ids_parts(right, total))
+    if evidence.before is None:
+        return ids, reply.first_changed
+    # What is kept at the left is the same by the rule, so only what follows is compared.
+    behind = np.frombuffer(reply.ids + little_endian(base.ids_between(right, total)), _ID)
+    return ids, left + common_prefix(base.ids_between(left, total), behind.astype(np.uint32, copy=False))

@@ -12,7 +12,7 @@ from typing import Final
 from pipeline.errors import SettingsError
 from pipeline.kafka import KafkaBroker, KafkaSettings
 from pipeline.ports import Broker
-from pipeline.runtime import Runnable, make_worker, run, serve
+from pipeline.runtime import Runnable, give_way, make_worker, run, serve
 from pipeline.service import Service
 from pipeline.settings import WorkerSettings, from_env
 from pipeline.standby import Standby
@@ -42,11 +42,13 @@ def main(
         settings = from_env(WorkerSettings)
         kafka = from_env(KafkaSettings) if options.broker is None else KafkaSettings.from_url(options.broker)
         broker = KafkaBroker(kafka)
-        workers: list[Runnable] = [make_worker(broker, make_service(Registry(options.registry)), settings)]
+        service = make_service(Registry(options.registry))
+        workers: list[Runnable] = [make_worker(broker, service, settings)]
         if make_standby is not None:
             workers.append(make_standby(broker, settings))
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_SETTINGS
+    give_way(service)
     run(serve(broker, workers, settings))
     return 0

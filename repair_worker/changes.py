@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from pipeline.first_text import FIRST_REVISION, little_endian
+from pipeline.first_text import FIRST_REVISION
 from pipeline.tokenizers import TokenizerSource
 from repair_worker.beginnings import Beginnings
 from repair_worker.store import Identity
@@ -20,12 +20,18 @@ from schemas.reply import Route
 from schemas.request import Base, Op, Request, Want
 from schemas.work import Work, WorkRecord
 from toksplice import Patch, Session, TokSpliceError
+from toksplice.gather import little_endian
 
 
 def identity_of(record: WorkRecord) -> Identity:
     """The session that a record speaks of."""
     about = record.request if isinstance(record, Work) else record
     return Identity(about.tenant, about.session_id, record.fingerprint, about.add_special_tokens)
+
+
+BRIEF_CHARS: Final = 4096
+"""Up to so many new characters the engine keeps the interpreter's lock, so that on a thread a change would hold up
+others just as long, and take several times as long itself: on the way there and back."""
 
 
 class Fit(Enum):
@@ -128,6 +134,13 @@ def apply(session: Session, request: Request, force_full: bool, whole: bool = Fa
         length=session.length,
         tokenize_us=tokenize_us,
     )
+
+
+def is_brief(session: Session, request: Request) -> bool:
+    """Whether `apply` takes no longer than the way to a thread and back: an edit by the native engine whose text is
+    short, and of which only what is new is asked."""
+    delta = request.op in (Op.APPEND, Op.SPLICE, Op.TRUNCATE) and request.want is not Want.IDS
+    return delta and session.native and len(request.text or "") <= BRIEF_CHARS
 
 
 def _patch(session: Session, request: Request, force_full: bool) -> Patch:

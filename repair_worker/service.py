@@ -38,6 +38,7 @@ from repair_worker.changes import (
     cut,
     fit,
     identity_of,
+    is_brief,
     length_after,
 )
 from repair_worker.history import History
@@ -298,7 +299,8 @@ class RepairService:
         session as it was."""
         forced = self._force_reason(work, entry, length)
         barred = forced is BREAKER_OPEN
-        trial.before(entry.session, Path.REPAIR, Path.CPU)
+        brief = forced is None and is_brief(entry.session, work.request)
+        trial.before(entry.session, Path.REPAIR, Path.CPU, at_once=brief and self._faults is NO_FAULTS)
         try:
             if self._faults is not NO_FAULTS:
                 entry.session = await self._ctx.run_blocking(self._faults.state, work, entry.session)
@@ -306,7 +308,10 @@ class RepairService:
                 # Whoever opened the breaker doubts what ran until now, the engine too.
                 entry.session = await self._ctx.run_blocking(entry.session.on_reference)
             # What the client has may be wrong as well, so behind a breaker nothing of it is kept.
-            change = await self._ctx.run_blocking(apply, entry.session, work.request, forced is not None, barred)
+            if brief:
+                change = apply(entry.session, work.request, False)
+            else:
+                change = await self._ctx.run_blocking(apply, entry.session, work.request, forced is not None, barred)
         except TokSpliceError:
             raise
         except BaseException:

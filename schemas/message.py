@@ -7,6 +7,7 @@ than one field are in the message's `check`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
@@ -14,7 +15,7 @@ from schemas.codes import Code
 from schemas.errors import ProtocolError
 from schemas.kinds import Kind, fail
 from schemas.limits import DEFAULT_LIMITS, Limits
-from schemas.pack import pack_map, unpack_map
+from schemas.pack import pack_around, pack_map, unpack_map
 
 #: The version of the protocol, in field `v` of every record.
 VERSION: Final = 1
@@ -84,10 +85,19 @@ class Record(Message):
 
     def encode(self, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """This message as a record value. Raises ProtocolError when it breaks its own field table."""
+        return pack_map(self._record_map(limits), limits)
+
+    def encode_around(self, sizes: Mapping[str, int], limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, ...]:
+        """The record value in pieces, around the contents of its fields `sizes`: binary ones, in the order of the
+        field table, with so many bytes. For contents that are put in without a copy being made of them first; those
+        that this message holds are not looked at. Raises as `encode`."""
+        return pack_around(self._record_map(limits), sizes, limits)
+
+    def _record_map(self, limits: Limits) -> dict[str, object]:
         head: dict[str, object] = {"v": VERSION}
         if self.KIND:
             head["kind"] = self.KIND
-        return pack_map(head | self.to_map(limits), limits)
+        return head | self.to_map(limits)
 
     @classmethod
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:

@@ -7,7 +7,7 @@ bounded here, before anybody looks at a field.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgpack  # type: ignore[import-untyped]
 
@@ -199,9 +199,42 @@ def pack_map(value: dict[str, object], limits: Limits) -> bytes:
         data: bytes = msgpack.packb(value, use_bin_type=True)
     except UnicodeEncodeError:
         raise _invalid_utf8(value) from None
-    if len(data) > limits.record_bytes:
-        raise ProtocolError(
-            Code.TEXT_TOO_LARGE,
-            f"the record would have {len(data)} bytes; at most {limits.record_bytes} are sent",
-        )
+    _check_size(len(data), limits)
     return data
+
+
+def pack_around(value: dict[str, object], sizes: Mapping[str, int], limits: Limits) -> tuple[bytes, ...]:
+    """The pieces of the record of `value` around the contents of some of its binary fields, whose `sizes` in bytes
+    are given in the order of the map: with these contents in between they are what `pack_map` makes. What stands in
+    the map for them is not looked at. Raises as `pack_map`."""
+    packer = msgpack.Packer(use_bin_type=True, autoreset=False)
+    pieces: list[bytes] = []
+    try:
+        packer.pack_map_header(len(value))
+        for name, item in value.items():
+            packer.pack(name)
+            if name in sizes:
+                pieces.append(packer.bytes() + _bin_header(sizes[name]))
+                packer.reset()
+            else:
+                packer.pack(item)
+    except UnicodeEncodeError:
+        raise _invalid_utf8(value) from None
+    pieces.append(packer.bytes())
+    _check_size(sum(map(len, pieces)) + sum(sizes.values()), limits)
+    return tuple(pieces)
+
+
+def _bin_header(size: int) -> bytes:
+    """How MessagePack begins a binary of so many bytes, as short as it can be."""
+    for code, width in ((0xC4, 1), (0xC5, 2), (0xC6, 4)):
+        if size < 1 << 8 * width:
+            return bytes((code,)) + size.to_bytes(width)
+    raise ProtocolError(Code.TEXT_TOO_LARGE, f"a field has {size} bytes, more than MessagePack can write")
+
+
+def _check_size(size: int, limits: Limits) -> None:
+    if size > limits.record_bytes:
+        raise ProtocolError(
+            Code.TEXT_TOO_LARGE, f"the record would have {size} bytes; at most {limits.record_bytes} are sent"
+        )

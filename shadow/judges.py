@@ -127,8 +127,10 @@ class _Child:
             # A panic of the reference prints what it was at, which may be text: nobody reads it.
             stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TOKENIZERS_PARALLELISM": "false"},
-            # Ctrl-C is for the worker: a judge ends with it, and not in the middle of a check that is then missing.
-            start_new_session=True,
+            # Ctrl-C is for the worker: a judge ends with it, and not in the middle of a check that is then missing. It
+            # stays in the worker's session: the kernel schedules sessions as groups (autogroup), and in one of its own
+            # it would have as much of a claim to the processors as all that answer, however far it steps back.
+            process_group=0,
         )
 
     def exchange(self, question: dict[str, Any], value: bytes) -> dict[str, Any]:

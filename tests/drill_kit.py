@@ -12,7 +12,7 @@ import toksplice
 from cli.drill.subject import first_text, tokenizer_json, unit
 from consumers.cpu_fallback.encode import encode
 from pipeline.faults import Faults
-from pipeline.samples import Evidence, make_sample
+from pipeline.samples import Evidence, sample_record
 from repair_worker.changes import Change, apply
 from schemas.codes import Status
 from schemas.limits import DEFAULT_LIMITS
@@ -92,7 +92,16 @@ def sampled_answer(faults: Faults, injection: Injection, files: DrillFiles) -> t
     asked = work_for(injection.shape, session.length, offsets=offsets)
     session = faults.state(asked, session)
     reply = faults.answer(asked, _answered(asked, apply(session, asked.request, False)))
-    return reply, make_sample(_evidence(asked, reply, session, before), 1, "w"), session.text
+    return (
+        reply,
+        sample_of(_evidence(asked, reply, session, before)),
+        session.text,
+    )
+
+
+def sample_of(evidence: Evidence) -> Sample:
+    """What the shadow check reads of an answer."""
+    return Sample.decode(sample_record(evidence, 1, "w", DEFAULT_LIMITS))
 
 
 def _first_answer(
@@ -113,7 +122,7 @@ def _first_answer(
     )
     reply = faults.answer(asked, reply)
     held = drill_tokenizer().restore(encoded.state).text if encoded.state is not None else ""
-    return reply, make_sample(_evidence(asked, reply, None, None), 1, "w"), held
+    return reply, sample_of(_evidence(asked, reply, None, None)), held
 
 
 def _answered(asked: Work, change: Change) -> Reply:

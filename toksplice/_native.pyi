@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,6 +36,15 @@ class Engine:
         """The spans, u32 of shape (tokens, 2), as the reference gives them, of tokens that tile `text`, UTF-8: their
         ids and first bytes. Raises `ValueError` when they do not."""
 
+class Stretch:
+    """A stretch of a session as it was when this was made; it shares the session's memory."""
+
+    def __len__(self) -> int:
+        """Its bytes."""
+
+def gather(parts: Sequence[bytes | Stretch]) -> bytes:
+    """All of `parts` in one, copied while other threads run."""
+
 class Session:
     """A text and its tokens. Positions are UTF-8 bytes; not safe for two threads at once."""
 
@@ -50,6 +61,12 @@ class Session:
 
     def ids(self, start: int, end: int) -> _U32:
         """The ids of tokens [start, end), a copy."""
+
+    def text_stretch(self, start: int, end: int) -> Stretch:
+        """`text(start, end)` for `gather`."""
+
+    def ids_stretch(self, start: int, end: int) -> Stretch:
+        """`ids(start, end)` for `gather`, little-endian u32."""
 
     def offsets(self, start: int, end: int) -> _U32:
         """The byte spans of tokens [start, end), u32 of shape (tokens, 2)."""

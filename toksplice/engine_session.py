@@ -14,6 +14,7 @@ from toksplice import snapshot, textview
 from toksplice._native import Session as NativeSession
 from toksplice.certificate import Resumption
 from toksplice.errors import PositionError, ReferenceFailedError
+from toksplice.gather import Part, little_endian
 from toksplice.patch import Patch, full_patch, unchanged_patch
 from toksplice.reference import U32, Encoded, Specials, encode_utf8
 from toksplice.reference_session import ReferenceSession
@@ -86,6 +87,17 @@ class EngineSession(Session):
         if not special.prefix and not special.suffix:
             return offsets
         return np.pad(offsets, ((len(special.prefix), len(special.suffix)), (0, 0)))
+
+    def utf8_parts(self, start: int, stop: int) -> tuple[Part, ...]:
+        return (self._native.text_stretch(start, stop),)
+
+    def ids_parts(self, start: int, stop: int) -> tuple[Part, ...]:
+        special, first, last = self._cut(start, stop)
+        ids = self._native.ids_stretch(first, last)
+        if not special.prefix and not special.suffix:
+            return (ids,)
+        prefix, suffix = (little_endian(np.array(side, np.uint32)) for side in (special.prefix, special.suffix))
+        return (prefix, ids, suffix)
 
     def _cut(self, start: int, stop: int) -> tuple[Specials, int, int]:
         """What tokens [start, stop) are: special ones at the sides, and a stretch of the engine's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from toksplice.errors import PositionError
+from toksplice.gather import Part, little_endian
 from toksplice.patch import Patch
 from toksplice.reference import U32
 
@@ -94,6 +95,14 @@ class Session(ABC):
     @abstractmethod
     def to_bytes(self) -> bytes:
         """A snapshot for `Tokenizer.restore`, with a version and a checksum."""
+
+    def utf8_parts(self, start: int, stop: int) -> tuple[Part, ...]:
+        """`utf8(start, stop)` for `gather`; O(1) where the engine serves."""
+        return (self.utf8(start, stop),)
+
+    def ids_parts(self, start: int, stop: int) -> tuple[Part, ...]:
+        """`ids_between(start, stop)` for `gather`, little-endian u32; O(1) where the engine serves."""
+        return (little_endian(self.ids_between(start, stop)),)
 
     def append(self, text: str, *, force_full: bool = False) -> Patch:
         """Add `text` at the end."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 
 from pipeline.faults import Faults
-from pipeline.first_text import Encoded, little_endian
+from pipeline.first_text import Encoded
 from pipeline.tokenizers import TokenizerSource
 from schemas.reply import Route
 from schemas.work import Work
 from toksplice import Session
+from toksplice.gather import little_endian
 
 
 def encode(source: TokenizerSource, work: Work, by_reference: bool, faults: Faults) -> Encoded:

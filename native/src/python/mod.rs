@@ -1,6 +1,7 @@
 //! The Python module `toksplice._native`.
 
 mod engine;
+mod gather;
 mod run;
 mod session;
 mod text;
@@ -11,5 +12,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::NativeEngine>()?;
     module.add_function(wrap_pyfunction!(engine::normalize, module)?)?;
+    module.add_class::<gather::Stretch>()?;
+    module.add_function(wrap_pyfunction!(gather::gather, module)?)?;
     module.add_class::<session::NativeSession>()
 }

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use super::engine::NativeEngine;
+use super::gather::Stretch;
 use super::text::run_on;
 use crate::engine::Engine;
 use crate::interrupt::Interrupted;
@@ -63,6 +64,16 @@ impl NativeSession {
     /// The ids of tokens [start, end), u32.
     fn ids<'py>(&self, py: Python<'py>, start: usize, end: usize) -> Bound<'py, PyArray1<u32>> {
         self.session.ids(start, end).into_pyarray(py)
+    }
+
+    /// Bytes [start, end) of the text, for `gather`.
+    fn text_stretch(&self, start: usize, end: usize) -> Stretch {
+        Stretch::of_text(&self.session, start, end)
+    }
+
+    /// The ids of tokens [start, end), for `gather`.
+    fn ids_stretch(&self, start: usize, end: usize) -> Stretch {
+        Stretch::of_ids(&self.session, start, end)
     }
 
     /// The spans of tokens [start, end), u32 of shape (tokens, 2).

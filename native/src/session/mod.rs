@@ -100,13 +100,18 @@ impl Session {
     /// The ids of tokens [start, end).
     pub fn ids(&self, start: usize, end: usize) -> Vec<u32> {
         let mut ids = Vec::with_capacity(end.saturating_sub(start));
+        self.for_ids(start, end, |stretch| ids.extend_from_slice(stretch));
+        ids
+    }
+
+    /// Hand out the ids of tokens [start, end), stretch by stretch.
+    pub fn for_ids(&self, start: usize, end: usize, mut each: impl FnMut(&[u32])) {
         let first = self.entry_of_token(start);
         for entry in self.entries.iter().skip(first).take_while(|entry| entry.token < end) {
             let chunk = &entry.chunk.ids;
             let to = chunk.len().min(end - entry.token);
-            ids.extend_from_slice(&chunk[start.saturating_sub(entry.token).min(to)..to]);
+            each(&chunk[start.saturating_sub(entry.token).min(to)..to]);
         }
-        ids
     }
 
     pub fn entries(&self) -> &[Entry] {

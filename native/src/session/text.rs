@@ -7,6 +7,11 @@ use crate::scan::utf8;
 impl Session {
     /// Append the bytes [from, to) of the text to `out`.
     pub fn copy_text(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+        self.for_text(from, to, |text| out.extend_from_slice(text));
+    }
+
+    /// Hand out the bytes [from, to) of the text, stretch by stretch.
+    pub fn for_text(&self, from: usize, to: usize, mut each: impl FnMut(&[u8])) {
         if from >= to {
             return;
         }
@@ -15,7 +20,7 @@ impl Session {
                 break;
             }
             let text = &entry.chunk.text;
-            out.extend_from_slice(&text[from.saturating_sub(entry.byte)..(to - entry.byte).min(text.len())]);
+            each(&text[from.saturating_sub(entry.byte)..(to - entry.byte).min(text.len())]);
         }
     }
 

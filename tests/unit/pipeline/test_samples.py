@@ -305,10 +305,15 @@ async def test_a_producer_that_could_not_be_had_is_asked_for_again() -> None:
         assert dropped(it) == {"broker": 1}
 
 
-@pytest.mark.parametrize(("engine", "sampling"), [(True, 0.05), (False, 0.05), (True, 0.0)])
-async def test_the_state_before_is_kept_whatever_is_answered_meanwhile(engine: bool, sampling: float) -> None:
-    """Or the patch of an answer that is overtaken could not be checked. A session on the reference is kept only when
-    it is its turn: its change would copy it."""
+@pytest.mark.parametrize(
+    ("engine", "sampling", "at_once"),
+    [(True, 0.05, False), (True, 0.05, True), (False, 0.05, False), (True, 0.0, False)],
+)
+async def test_the_state_before_is_kept_whatever_is_answered_meanwhile(
+    engine: bool, sampling: float, at_once: bool
+) -> None:
+    """Or the patch of an answer that is overtaken could not be checked. Where none can overtake it is kept only when
+    it is its turn, and so is a session on the reference: its change would copy it."""
     async with repair_bench(sampling=sampling) as it:
         samples = it.ctx.samples
         samples.sampler = Sampler(0, "w", first_answers=0)
@@ -317,7 +322,7 @@ async def test_the_state_before_is_kept_whatever_is_answered_meanwhile(engine: b
         while samples.due(asked.fingerprint, (Path.REPAIR,)):
             samples.take(asked.fingerprint, Path.REPAIR)
         trial = samples.trial(asked)
-        trial.before(session, Path.REPAIR)
+        trial.before(session, Path.REPAIR, at_once=at_once)
         for _ in range(40):
             if samples.due(asked.fingerprint, (Path.REPAIR,)):
                 break
@@ -328,4 +333,4 @@ async def test_the_state_before_is_kept_whatever_is_answered_meanwhile(engine: b
             assert trial.evidence is None
             return
         assert trial.evidence is not None
-        assert (trial.evidence.before is not None) == engine
+        assert (trial.evidence.before is not None) == (engine and not at_once)

@@ -13,6 +13,7 @@ import repair_worker.__main__ as repair
 import shadow.__main__ as shadow
 from consumers.classifier.settings import ClassifierSettings
 from gpu_worker.settings import GpuSettings
+from pipeline.runtime import BACKGROUND_NICENESS
 from pipeline.settings import specs
 from repair_worker.settings import RepairSettings, SnapshotSettings
 
@@ -41,15 +42,18 @@ def test_it_runs_its_worker_until_told_to_stop(
     worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[str] = []
+    stepped_back: list[int] = []
 
     async def serve(broker: object, workers: list[object], settings: object) -> None:
         served.extend(each.service.kind for each in workers)  # type: ignore[attr-defined]
 
     monkeypatch.setattr("pipeline.standalone.serve", serve)
+    monkeypatch.setattr("os.nice", stepped_back.append)
     assert worker.main(["--registry", str(tmp_path), "--broker", "kafka://localhost:1"]) == 0
     beside = ["gpu-stand-in"] if worker is cpu_fallback else []
     assert served[1:] == beside
     assert len(served) == 1 + len(beside)
+    assert stepped_back == ([BACKGROUND_NICENESS] if worker is shadow else []), "whoever answers comes first"
 
 
 def test_every_setting_has_a_variable_of_its_own() -> None:

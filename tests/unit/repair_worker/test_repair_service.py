@@ -13,6 +13,7 @@ from repair_kit import FIRST_EPOCH, Follower, adopt, first_base, repair_bench
 from worker_kit import NOW_MS, Bench, TinyRegistry, base_of, ids_of, reference_ids, tiny, work
 
 from pipeline.errors import BrokerOverloadedError, BrokerUnavailableError
+from repair_worker.changes import BRIEF_CHARS, apply
 from repair_worker.store import Cause, Identity
 from schemas.codes import Code, Status
 from schemas.errors import ProtocolError
@@ -67,6 +68,37 @@ async def test_a_spliced_change_says_so_and_is_counted(engine: bool, route: Rout
         assert 16 <= it.count("toksplice.characters.encoded", engine=route.engine.value) < len(TEXT)
         assert it.count("toksplice.fallbacks") == 0
         assert it.count("toksplice.requests", path="repair", route=route.value, engine=route.engine.value) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "on_a_thread"),
+    [
+        (True, {"op": Op.APPEND, "text": "x" * BRIEF_CHARS}, False),
+        (True, {"op": Op.SPLICE, "text": "x", "start": 4, "end": 9}, False),
+        (True, {"op": Op.TRUNCATE, "length": 9}, False),
+        (True, {"op": Op.APPEND, "text": "x" * (BRIEF_CHARS + 1)}, True),
+        (True, {"op": Op.APPEND, "text": "x", "want": Want.IDS}, True),
+        (True, {"op": Op.TEXT, "text": "x"}, True),
+        (False, {"op": Op.APPEND, "text": "x"}, True),
+    ],
+)
+async def test_what_takes_longer_than_the_way_to_a_thread_is_made_on_one(
+    engine: bool, fields: dict[str, Any], on_a_thread: bool
+) -> None:
+    async with repair_bench(registry=TinyRegistry(engine=engine)) as it:
+        await it.handle(adopt(TEXT))
+        on_threads: list[object] = []
+        run = it.ctx.run_blocking
+
+        async def noted(fn: Any, *args: Any) -> Any:
+            on_threads.append(fn)
+            return await run(fn, *args)
+
+        it.ctx.run_blocking = noted  # type: ignore[method-assign]
+        base = None if fields["op"] is Op.TEXT else first_base(TEXT)
+        reply = await it.ask(work("r", base=base, **fields))
+        assert (reply.status, reply.path) == (Status.OK, Path.REPAIR)
+        assert (apply in on_threads) == on_a_thread
 
 
 async def test_a_long_append_costs_its_own_length() -> None:

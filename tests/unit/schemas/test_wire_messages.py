@@ -8,7 +8,7 @@ from enum import StrEnum
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from wire_examples import EXAMPLES, IDS, raw, without_defaults
+from wire_examples import EXAMPLES, IDS, SAMPLE, raw, without_defaults
 
 from schemas import kinds
 from schemas.codes import Code, Status
@@ -143,6 +143,27 @@ def test_writers_check_what_readers_check(example: Record) -> None:
         with pytest.raises(ProtocolError) as caught:
             dataclasses.replace(example, **{row.name: object()}).encode()
         assert (caught.value.code, caught.value.field) == (Code.BAD_TYPE, row.name)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
+def test_a_record_in_pieces_is_the_record(size: int) -> None:
+    text, ids = b"t" * size, b"idid" * size
+    whole = dataclasses.replace(SAMPLE, text=text, ids=ids)
+    head = dataclasses.replace(SAMPLE, text=b"", ids=b"")
+    before, between, behind = head.encode_around({"text": len(text), "ids": len(ids)})
+    assert b"".join((before, text, between, ids, behind)) == whole.encode()
+
+
+def test_a_record_in_pieces_has_the_same_bounds() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        SAMPLE.encode_around({"text": DEFAULT_LIMITS.record_bytes})
+    assert caught.value.code == Code.TEXT_TOO_LARGE
+    with pytest.raises(ProtocolError) as caught:
+        SAMPLE.encode_around({"text": 1 << 32})
+    assert caught.value.code == Code.TEXT_TOO_LARGE
+    with pytest.raises(ProtocolError) as caught:
+        dataclasses.replace(SAMPLE, certificate="\ud800").encode_around({"text": 1})
+    assert (caught.value.code, caught.value.field) == (Code.INVALID_UTF8, "certificate")
 
 
 def test_a_message_without_a_needed_value_is_not_written() -> None:

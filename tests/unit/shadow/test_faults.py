@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drill_kit import DrillFiles, drill_tokenizer, ids_of, judged, sampled_answer, work, work_for
+from drill_kit import DrillFiles, drill_tokenizer, ids_of, judged, sample_of, sampled_answer, work, work_for
 
 from cli.drill.subject import first_text, unit
 from pipeline.errors import SettingsError
 from pipeline.faults import NO_FAULTS
-from pipeline.samples import Evidence, make_sample
+from pipeline.samples import Evidence
 from pipeline.settings import from_env
 from schemas.codes import Status
 from schemas.reply import Path, Reply, Route
@@ -108,7 +108,7 @@ def test_the_text_of_a_sample_is_made_from_the_one_before(op: Op, fields: dict[s
 
     def text_of(before: Session | None) -> bytes:
         evidence = Evidence(work=asked, reply=reply, tokenizer="", session=session, before=before, certificate="")
-        return make_sample(evidence, 1, "w").text
+        return sample_of(evidence).text
 
     assert text_of(before) == right.encode()
     assert text_of(None) == (b"another" if op is Op.TEXT else b"stale")

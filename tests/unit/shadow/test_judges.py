@@ -101,6 +101,10 @@ async def test_it_steps_back_as_far_as_it_is_told(priority: Priority, path: Path
     assert one.pid is not None
     assert os.getpriority(os.PRIO_PROCESS, one.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
     assert (os.sched_getscheduler(one.pid) == os.SCHED_IDLE) == (priority is Priority.IDLE)
+    ours = sorted(os.sched_getaffinity(0))
+    kept_to = ours[len(ours) // 2 :] if priority is Priority.IDLE else ours
+    assert sorted(os.sched_getaffinity(one.pid)) == kept_to, "the first half of the processors is for the answers"
+    assert os.getsid(one.pid) == os.getsid(0), "in a session of its own it would be scheduled as the workers' equal"
     await one.stop()
 
 

@@ -11,6 +11,7 @@ from families import family, tokenizer_json
 
 from toksplice import PositionError, Session, SnapshotError, TextError, Tokenizer, load, snapshot
 from toksplice.engine_session import EngineSession
+from toksplice.gather import gather
 from toksplice.reference_session import ReferenceSession
 
 PROSE = "The quick brown fox — jumped over 12 lazy dögs.\ndef f(x):\n    return x + 1\n" * 400
@@ -50,6 +51,31 @@ def test_what_route_c_needs_is_not_found_out_for_nothing(monkeypatch: pytest.Mon
     session = tokenizer.session(PROSE)
     session.append("more")
     tokenizer.restore(session.to_bytes()).truncate(10)
+
+
+@BOTH
+@pytest.mark.parametrize("specials", [False, True])
+def test_stretches_are_gathered_as_they_were(engine: bool, specials: bool) -> None:
+    session = family("llama3", engine=engine).session(PROSE, add_special_tokens=specials)
+    text, ids, total = session.text.encode(), session.ids.copy(), session.total
+    for start, stop in ((0, 0), (0, 1), (0, 5_000), (4_095, 4_097), (total - 1, total), (0, total)):
+        assert gather(session.ids_parts(start, stop)) == ids[start:stop].astype("<u4").tobytes()
+        assert gather(session.utf8_parts(start, stop)) == text[start:stop]
+    parts = (b"<", *session.utf8_parts(0, len(text)), b"|", *session.ids_parts(0, total), b">")
+    right = b"".join((b"<", text, b"|", ids.astype("<u4").tobytes(), b">"))
+    assert sum(map(len, parts)) == len(right)
+    start, stop = (len(PROSE[:at].encode()) for at in (100, 20_000))
+    session.splice(start, stop, "something else")
+    session.append("and more " * 2_000)
+    del session
+    assert gather(parts) == right
+
+
+def test_nothing_else_is_gathered() -> None:
+    assert gather(()) == b""
+    for wrong in ("text", 7, None):
+        with pytest.raises(TypeError):
+            gather((b"a", wrong))  # type: ignore[arg-type]
 
 
 @BOTH
