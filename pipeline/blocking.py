@@ -65,21 +65,21 @@ class BlockingPool:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _carry_out(job)
-            # An idle thread would keep what it last worked on in memory.
-            del job
+            loop, future, call = job
+            outcome = None if future.cancelled() else _outcome(call)
+            # Whoever waits finds nothing of what the call worked on still held, and an idle thread keeps none of it.
+            del job, call
+            if outcome is not None:
+                _deliver(loop, future, *outcome)
+            del loop, future, outcome
 
 
-def _carry_out(job: _Job) -> None:
-    loop, future, call = job
-    if future.cancelled():
-        return
+def _outcome(call: Callable[[], Any]) -> tuple[object, BaseException | None]:
+    """What the call returned, or raised."""
     try:
-        result = call()
+        return call(), None
     except BaseException as error:
-        _deliver(loop, future, None, error)
-    else:
-        _deliver(loop, future, result, None)
+        return None, error
 
 
 def _deliver(

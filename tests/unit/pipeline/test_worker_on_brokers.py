@@ -52,8 +52,8 @@ class ByteTokenizer:
         text = (request.text or "").encode()
         ids = b"".join(byte.to_bytes(4, "little") for byte in text)
         reply = Reply(request_id=request.request_id, status=Status.OK, ids=ids, total=len(text), length=len(text))
+        self.handled += 1  # before whoever asked can know
         await self.ctx.reply(record, reply)
-        self.handled += 1
 
 
 async def test_calls_are_answered_through_joins_leaves_and_an_outage(broker_factory: BrokerFactory) -> None:
